@@ -1,0 +1,127 @@
+"""Everything that depends on which Python, fairseq or torch is running."""
+
+import argparse
+import collections
+import pickle
+import re
+import sys
+from typing import Any, Optional, Tuple
+
+from .errors import UsageError
+
+try:
+    from importlib import metadata
+except ImportError:  # Python 3.7, named by check_versions below
+    metadata = None
+
+SUPPORTED = (
+    "supported are fairseq 0.12.2 on Python 3.9 and 3.10, and fairseq-fixed 0.12.3.1 (the same package, mended for new "
+    "Pythons) on Python 3.11 to 3.13, each with torch 1.12 or newer"
+)
+
+
+def version_tuple(version: str) -> Tuple[int, ...]:
+    """``"2.13.0+cpu"`` to ``(2, 13, 0)``."""
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def check_versions(
+    python: Tuple[int, int], fairseq: Optional[str], fairseq_fixed: Optional[str], torch: Optional[str]
+) -> Optional[str]:
+    """Say what is wrong with a combination of versions, or None.
+
+    Args:
+        python: major and minor version.
+        fairseq, fairseq_fixed, torch: versions of the installed distributions, or None.
+    """
+    here = f"Python {python[0]}.{python[1]}"
+    if not (3, 9) <= python <= (3, 13):
+        return f"{here} is not supported: {SUPPORTED}"
+    if torch is None:
+        return f"torch is not installed: {SUPPORTED}"
+    if version_tuple(torch) < (1, 12):
+        return f"torch {torch} is too old: {SUPPORTED}"
+    if fairseq is None and fairseq_fixed is None:
+        return f"neither fairseq nor fairseq-fixed is installed: {SUPPORTED}"
+    if fairseq_fixed is None and not (0, 12, 2) <= version_tuple(fairseq) < (0, 13):
+        return f"fairseq {fairseq} is not supported: {SUPPORTED}"
+    if fairseq_fixed is None and python >= (3, 11):
+        return f"fairseq {fairseq} does not import on {here}, install fairseq-fixed in its place: {SUPPORTED}"
+    return None
+
+
+def _installed(name: str) -> Optional[str]:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def require_supported_versions() -> None:
+    """Stop, naming the combination, where this one can't work."""
+    installed = {} if metadata is None else {name: _installed(name) for name in ("fairseq", "fairseq-fixed", "torch")}
+    problem = check_versions(
+        sys.version_info[:2], installed.get("fairseq"), installed.get("fairseq-fixed"), installed.get("torch")
+    )
+    if problem:
+        raise UsageError(problem)
+
+
+def checkpoint_classes() -> list:
+    """The classes, outside torch's own safe set, that fairseq's checkpoints really hold.
+
+    ``Namespace`` is in every checkpoint of a model that fairseq has not moved to dataclasses (RoBERTa among them), numpy
+    scalars are in the meters, omegaconf nodes in the configurations of checkpoints written by older versions. None of
+    them runs code when it is loaded.
+    """
+    import numpy as np
+    import omegaconf
+    from omegaconf import base
+
+    try:
+        from numpy._core.multiarray import scalar
+    except ImportError:  # numpy 1
+        from numpy.core.multiarray import scalar
+    dtypes = {type(np.dtype(kind)) for kind in ("f8", "f4", "f2", "i8", "i4", "u8", "u4", "u2", "?")}
+    nodes = [
+        omegaconf.DictConfig,
+        omegaconf.ListConfig,
+        base.Metadata,
+        base.ContainerMetadata,
+        *(getattr(omegaconf.nodes, name) for name in dir(omegaconf.nodes) if name.endswith("Node")),
+    ]
+    plain = [argparse.Namespace, collections.OrderedDict, collections.defaultdict, dict, list, int, Any]
+    return plain + nodes + [scalar, np.dtype, *dtypes]
+
+
+def protect_checkpoints() -> None:
+    """Let fairseq read its own checkpoints where torch loads weights only (2.6 and later), and name what is refused.
+
+    The protection stays on. What is on the allow-list loads; a checkpoint with anything else ends with one line instead
+    of torch's advice to switch the protection off. Older versions of torch have no such protection.
+    """
+    import torch
+    from fairseq import checkpoint_utils
+
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        return
+    torch.serialization.add_safe_globals(checkpoint_classes())
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    if getattr(load, "names_refused_globals", False):
+        return
+
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(path, *args, **kwargs)
+        except pickle.UnpicklingError as error:
+            raise UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}") from error
+
+    load_checkpoint_to_cpu.names_refused_globals = True
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+
+
+def _reason(message: str) -> str:
+    found = re.search(r"GLOBAL (\S+)", message)
+    if found:
+        return f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
+    return " ".join(message.split())[:300]

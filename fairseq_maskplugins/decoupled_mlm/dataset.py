@@ -1,0 +1,237 @@
+"""The data set of ``--task decoupled_mlm``: reads blocks, and gives every row its mask plan in the data worker."""
+
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset, encoders
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from ..errors import UsageError
+from ..rng import RowDraws
+from ..vocabulary import Vocabulary
+from .apply import PLAN_KEY
+from .blocks import TokenStream, pad_rows
+from .plan import Planner
+
+Item = Tuple[int, np.ndarray]
+
+REMEDY = "remove the word <mask> from the text and preprocess it again"
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vocabulary:
+    """The facts about a dictionary (with ``<mask>`` added) that masking needs.
+
+    Args:
+        by_frequency: random replacements follow the dictionary's counts (``--freq-weighted-replacement``).
+        bpe: configuration of ``--bpe``, or None.
+    """
+    size = len(dictionary)
+    special = np.zeros(size, dtype=bool)
+    special[: dictionary.nspecial] = True
+    # a dictionary file may list a special again, marked to overwrite the first
+    special[[i for i, symbol in enumerate(dictionary.symbols) if symbol in SPECIALS]] = True
+    filler = np.array([symbol.startswith("madeupword") for symbol in dictionary.symbols])
+    replacements = np.flatnonzero(~special & ~filler)
+    if len(replacements) == 0:
+        raise UsageError("the dictionary has no words, only specials: dict.txt is empty")
+    cumulative = None
+    if by_frequency:
+        counts = np.asarray(dictionary.count, dtype=np.float64)[replacements]
+        if counts.sum() <= 0:
+            raise UsageError("--freq-weighted-replacement needs counts in dict.txt, all of them are 0")
+        cumulative = np.cumsum(counts) / counts.sum()
+    return Vocabulary(
+        pad=dictionary.pad(),
+        bos=dictionary.bos(),
+        eos=dictionary.eos(),
+        mask=dictionary.index("<mask>"),
+        maskable=~special,
+        replacements=replacements,
+        cumulative=cumulative,
+        find_word_begins=None if bpe is None else _word_begin_finder(dictionary, bpe, special | filler),
+    )
+
+
+def _word_begin_finder(dictionary: Dictionary, bpe: Any, outside: np.ndarray) -> Callable[[], np.ndarray]:
+    def find() -> np.ndarray:
+        name = bpe if isinstance(bpe, str) else bpe.get("_name")
+        try:
+            encoder = encoders.build_bpe(bpe)
+        except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
+            raise UsageError(f"--bpe {name}: can't load it: {type(error).__name__}: {' '.join(str(error).split())}")
+        if not hasattr(encoder, "is_beginning_of_word"):
+            raise UsageError(f"--bpe {name} does not say where words begin, so whole words can't be masked")
+
+        def begins(symbol: str) -> bool:
+            try:
+                return encoder.is_beginning_of_word(symbol)
+            except (ValueError, KeyError) as error:
+                raise UsageError(f"--bpe {name} does not know {symbol!r} of dict.txt: is it the data's? ({error})")
+
+        return np.array([outside[i] or begins(symbol) for i, symbol in enumerate(dictionary.symbols)])
+
+    return find
+
+
+def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.ndarray:
+    """Cut the token stream into blocks as ``--sample-break-mode`` asks. *Shape:* ``[N, 2]``, starts and ends.
+
+    The same blocks as fairseq's ``TokenBlockDataset``, which fails in mode ``eos`` with numpy 2.
+    """
+    from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
+
+    document_sep_len = 1  # an empty line is one </s>
+    sizes = np.asarray(sizes, dtype=np.int64)
+    return np.asarray(_get_slice_indices_fast(sizes, str(break_mode), block_size, document_sep_len))
+
+
+def open_stream(dataset: Any, path: str) -> TokenStream:
+    """A token stream over a fairseq data set; a memory-mapped one is read without copies.
+
+    Raises:
+        UsageError: the data file is shorter than its index says.
+    """
+    sizes = np.asarray(dataset.sizes, dtype=np.int64)
+    buffer = None
+    if isinstance(dataset, MMapIndexedDataset):
+        raw, dtype = dataset._bin_buffer, np.dtype(dataset._index.dtype)
+        total = int(sizes.sum())
+        if total * dtype.itemsize > len(raw):
+            raise UsageError(
+                f"{path}.bin is truncated: its index asks for {total * dtype.itemsize} bytes, it has {len(raw)}"
+            )
+        pointers = np.asarray(dataset._index._pointers)
+        if np.array_equal(pointers[1:] - pointers[:-1], sizes[:-1] * dtype.itemsize):
+            buffer = np.frombuffer(raw, dtype=dtype, count=total, offset=int(pointers[0]) if len(pointers) else 0)
+    return TokenStream(sizes, lambda i: np.asarray(dataset[i]), buffer)
+
+
+class MaskPlanDataset(FairseqDataset):
+    """Blocks of tokens with ``<s>`` before each, collated with the plan of their masks.
+
+    A batch holds uncorrupted rows and, under ``mask_plan``, what every mask at any rate is cut from
+    (:class:`~fairseq_maskplugins.decoupled_mlm.plan.Plan`); the task's step does the cutting, because only it knows the
+    update number. The epoch is kept in shared memory: fairseq keeps data workers alive from epoch to epoch, and a plain
+    attribute would stay what it was when they were started.
+
+    Args:
+        dataset: the indexed data set (shortened or not) that the blocks are made of.
+        blocks: ``[N, 2]``, start and end of each block in the token stream.
+        planner: draws the plans.
+        seed: the run's seed, for the draws and for the order of equally long rows.
+        copies: the most copies of a row at any update; ``num_tokens`` counts them.
+        path: named in errors.
+    """
+
+    def __init__(self, dataset: Any, blocks: np.ndarray, planner: Planner, seed: int, copies: int, path: str):
+        super().__init__()
+        self.dataset, self.planner, self.seed, self.copies, self.path = dataset, planner, seed, copies, path
+        self.blocks = blocks
+        self.sizes = (blocks[:, 1] - blocks[:, 0] + 1).astype(np.int64)
+        self._stream: Optional[TokenStream] = open_stream(dataset, path)
+        self._epoch = torch.ones(1, dtype=torch.int64).share_memory_()
+        self._source_epoch = 1
+
+    def __getstate__(self) -> Dict[str, Any]:
+        # a view into a memory map would be pickled as a copy of the whole file
+        return {**self.__dict__, "_stream": None}
+
+    @property
+    def stream(self) -> TokenStream:
+        if self._stream is None:
+            self._stream = open_stream(self.dataset, self.path)
+        return self._stream
+
+    @property
+    def epoch(self) -> int:
+        return int(self._epoch)
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        return True  # only the masks change from epoch to epoch, not the rows
+
+    def set_epoch(self, epoch: int, **unused: Any) -> None:
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> Item:
+        """The index and the block's tokens, without ``<s>``; :meth:`collater` does the rest for a whole batch."""
+        epoch = self.epoch
+        if epoch != self._source_epoch:
+            # --shorten-method random_crop crops by epoch, and this may be a worker that missed the change
+            if hasattr(self.dataset, "set_epoch"):
+                self.dataset.set_epoch(epoch)
+            self._source_epoch = epoch
+        start, end = self.blocks[index]
+        return int(index), self.stream.read(start, end)
+
+    @property
+    def supports_prefetch(self) -> bool:
+        return getattr(self.dataset, "supports_prefetch", False)
+
+    def prefetch(self, indices: Sequence[int]) -> None:
+        ends = self.stream.ends
+        first = np.searchsorted(ends, self.blocks[indices, 0], side="right")
+        last = np.searchsorted(ends, self.blocks[indices, 1], side="left")
+        self.dataset.prefetch(sorted({item for a, b in zip(first, last) for item in range(a, b + 1)}))
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.sizes[index]) * self.copies
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        return self.sizes[indices] * self.copies
+
+    def size(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        """Shortest rows first, equally long ones in the order that fairseq's ``masked_lm`` gives them for a seed."""
+        shuffle = np.random.RandomState(self.seed % 2**32).permutation(len(self))
+        return np.lexsort([shuffle, self.sizes])
+
+    def batch_by_size(self, indices: np.ndarray, max_tokens: Optional[int] = None, **options: Any) -> Any:
+        longest = int(self.sizes[indices].max()) if len(indices) else 0
+        if max_tokens is not None and longest * self.copies > max_tokens:
+            raise UsageError(
+                f"--max-tokens must hold the longest row of {self.path}, {longest} tokens in {self.copies} "
+                f"{'copy' if self.copies == 1 else 'copies'}, got {max_tokens}"
+            )
+        return super().batch_by_size(indices, max_tokens=max_tokens, **options)
+
+    def collater(self, items: List[Item]) -> Dict[str, Any]:
+        """Merge items into a batch of uncorrupted rows and their mask plan. *Shape:* ``src_tokens`` is ``[B, T]``."""
+        if len(items) == 0:
+            return {}
+        vocabulary = self.planner.vocabulary
+        ids = np.array([index for index, _ in items], dtype=np.int64)
+        tokens = pad_rows([row for _, row in items], vocabulary.pad, vocabulary.bos)
+        self.check_tokens(tokens, ids)
+        plan = self.planner.draw(tokens, RowDraws(self.seed, self.epoch, ids))
+        lengths = torch.tensor([len(row) + 1 for _, row in items], dtype=torch.int64)
+        return {
+            "id": torch.from_numpy(ids),
+            "net_input": {"src_tokens": torch.from_numpy(tokens), "src_lengths": lengths},
+            "nsentences": len(items),
+            "ntokens": int(lengths.sum()),
+            PLAN_KEY: {
+                name: None if value is None else torch.from_numpy(value) for name, value in plan._asdict().items()
+            },
+        }
+
+    def check_tokens(self, tokens: np.ndarray, ids: np.ndarray) -> None:
+        """Refuse ids that the dictionary does not have, and ``<mask>`` in the data."""
+        vocabulary = self.planner.vocabulary
+        if tokens.max() >= len(vocabulary):
+            row, column = np.argwhere(tokens >= len(vocabulary))[0]
+            raise UsageError(
+                f"{self.path}: row {ids[row]} holds token id {tokens[row, column]}, the dictionary has only "
+                f"{len(vocabulary)} entries; preprocess the data with this dictionary"
+            )
+        if (tokens == vocabulary.mask).any():
+            row = ids[np.argwhere(tokens == vocabulary.mask)[0, 0]]
+            raise UsageError(f"{self.path}: row {row} holds <mask> itself; {REMEDY}")
+

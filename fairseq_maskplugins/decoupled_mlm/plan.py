@@ -1,0 +1,182 @@
+"""The mask plan: every token of a batch gets a depth, and a rate is a threshold on it (numpy and torch, no fairseq).
+
+A masker cuts a row into units, and every unit gets a random key. Sorting the units by key ranks the row's ``n`` maskable
+tokens 0 to n-1; tokens of one unit are neighbours in the ranking. With ``[s, e)`` the ranks of a token's unit, ``r`` its
+own rank and ``v`` uniform in (0, 1], its **depth** is
+
+- budget ``exact``: ``r + v``, one ``v`` per row: a rate ``x`` takes exactly ``floor(x n + 1 - v)`` tokens, and the unit
+  at the cut is truncated;
+- budget ``whole``: ``s + v (e - s)``, one ``v`` per unit: a unit is taken whole, or not at all.
+
+A rate ``x`` selects the tokens of depth at most ``x n``. Either way the expected number selected is ``x n`` exactly, a
+higher rate selects a superset, and nothing but the comparison depends on the rate. So a data worker draws depths without
+knowing the update number, and the training step, which knows it, compares.
+"""
+
+from typing import NamedTuple, Optional, Tuple
+
+import numpy as np
+import torch
+
+from ..maskers.base import Masker
+from ..maskers.runs import merge_units, starts_after_gap
+from ..rng import RowDraws
+from .rates import Rates
+
+BUDGETS = ("exact", "whole")
+
+
+class Plan(NamedTuple):
+    """What a batch's masks are cut from.
+
+    Attributes:
+        depth: float64 ``[B, T]``; in (0, n] at maskable tokens, infinite elsewhere.
+        count: float64 ``[B]``; ``n``, the number of maskable tokens.
+        replacement: int64 ``[B, T]``, what a token becomes where it is corrupted; None where that is always ``<mask>``.
+    """
+
+    depth: np.ndarray
+    count: np.ndarray
+    replacement: Optional[np.ndarray]
+
+
+class Planner:
+    """Draws the plan of a padded batch, for all rows at once.
+
+    Args:
+        masker: cuts rows into units.
+        budget: ``"exact"``, ``"whole"``, or None for the masker's own default.
+        random_token_prob, leave_unmasked_prob: shares in [0, 1] of the selected units that become random tokens, or
+            stay as they are; their sum is at most 1, the rest becomes ``<mask>``. One draw per unit; the random ids
+            are drawn per token.
+        run_length, run_stdev: ``--mask-multiple-length`` and ``--mask-stdev``.
+    """
+
+    def __init__(
+        self,
+        masker: Masker,
+        budget: Optional[str] = None,
+        random_token_prob: float = 0.0,
+        leave_unmasked_prob: float = 0.0,
+        run_length: int = 1,
+        run_stdev: float = 0.0,
+    ):
+        self.masker, self.vocabulary = masker, masker.vocabulary
+        self.budget = budget or masker.default_budget
+        self.random_token_prob, self.leave_unmasked_prob = random_token_prob, leave_unmasked_prob
+        self.run_length, self.run_stdev = run_length, run_stdev
+
+    def find_units(self, tokens: np.ndarray, draws: RowDraws) -> Tuple[np.ndarray, np.ndarray]:
+        """Where units begin, and which tokens are in units. *Shape:* ``[B, T]`` to two bool ``[B, T]``."""
+        maskable = self.vocabulary.maskable[tokens]
+        starts = self.masker.begin_units(tokens, maskable, draws)
+        if starts is not maskable:
+            starts = starts_after_gap(starts, maskable)
+        if self.run_length != 1 or self.run_stdev != 0:
+            starts = merge_units(starts, maskable, self.run_length, self.run_stdev, draws)
+        return starts, maskable
+
+    def draw(self, tokens: np.ndarray, draws: RowDraws) -> Plan:
+        """Draw the plan.
+
+        Args:
+            tokens: int64 ``[B, T]``, padded on the right.
+            draws: keyed draws of these rows.
+        """
+        starts, maskable = self.find_units(tokens, draws)
+        count = np.count_nonzero(maskable, axis=1).astype(np.float64)
+        width = tokens.shape[1]
+        # single: the rank of a unit is the rank of its one token, and several steps fall away
+        single = starts is maskable or np.array_equal(starts, maskable)
+        first = None if single else _first_of_unit(starts)
+        rank, length = _rank_units(starts, maskable, first, draws)
+        if self.budget == "whole":
+            v = 1.0 - draws.uniform("unit-cut", width)
+            depth = rank + (v if single else np.take_along_axis(v * length, first, axis=1))
+        else:
+            if not single:
+                rank += np.arange(width) - first
+            depth = rank + (1.0 - draws.uniform("row-cut", 1))
+        depth[~maskable] = np.inf
+        return Plan(depth, count, self._replace(tokens, maskable, first, draws))
+
+    def _replace(
+        self, tokens: np.ndarray, maskable: np.ndarray, first: Optional[np.ndarray], draws: RowDraws
+    ) -> Optional[np.ndarray]:
+        p_random, p_same = self.random_token_prob, self.leave_unmasked_prob
+        if p_random + p_same == 0:
+            return None
+        kind = draws.uniform("replacement-kind", tokens.shape[1])
+        if first is not None:
+            kind = np.take_along_axis(kind, first, axis=1)
+        replacement = np.full_like(tokens, self.vocabulary.mask)
+        if p_same > 0:
+            # the last interval of [0, 1), so that "same" and "random" never overlap
+            np.copyto(replacement, tokens, where=kind >= 1.0 - p_same)
+        if p_random > 0:
+            rows, columns = np.nonzero((kind < p_random) & maskable)
+            u = draws.uniform_at("replacement-id", rows, columns)
+            replacement[rows, columns] = self.vocabulary.draw_replacements(u)
+        return replacement
+
+
+def _first_of_unit(starts: np.ndarray) -> np.ndarray:
+    """Position of the first token of the unit that each token is in. *Shape:* bool ``[B, T]`` to int64 ``[B, T]``."""
+    return np.maximum.accumulate(np.where(starts, np.arange(starts.shape[1]), 0), axis=1)
+
+
+def _rank_units(
+    starts: np.ndarray, maskable: np.ndarray, first: Optional[np.ndarray], draws: RowDraws
+) -> Tuple[np.ndarray, Optional[np.ndarray]]:
+    """Rank the units of each row by random keys.
+
+    Returns:
+        the rank at which a token's unit begins, float64 ``[B, T]``, and the units' lengths, at the position where a unit
+        begins (int64 ``[B, T]``; None where ``first`` is None: all lengths are 1).
+    """
+    rows, width = starts.shape
+    low = np.uint64((1 << max(1, (width - 1).bit_length())) - 1)
+    # the low bits hold the position: keys of a row are distinct, and a plain sort (much faster than argsort) ranks
+    key = draws.bits("unit-key", width)
+    key &= ~low
+    key |= np.arange(width, dtype=np.uint64)
+    np.bitwise_or(key, ~low, out=key, where=~starts)  # what begins no unit goes to the end
+    key.sort(axis=1)
+    key &= low
+    order = key.view(np.int64)
+    flat = (order + (np.arange(rows) * width)[:, None]).ravel()
+    rank = np.empty(rows * width)
+    if first is None:
+        rank[flat] = np.broadcast_to(np.arange(width, dtype=np.float64), starts.shape).ravel()
+        return rank.reshape(rows, width), None
+    # lengths at unit starts, 0 elsewhere
+    unit = first + (np.arange(rows) * width)[:, None]
+    length = np.bincount(unit[maskable], minlength=rows * width)
+    in_order = length[flat].reshape(rows, width)
+    rank[flat] = (np.cumsum(in_order, axis=1) - in_order).ravel()
+    return rank[unit.ravel()].reshape(rows, width), length.reshape(rows, width)
+
+
+def select(depth: torch.Tensor, count: torch.Tensor, rates: Rates) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Cut a plan at a pair of rates.
+
+    Copy ``c`` of ``K`` takes the depths in ``(c m_corr n, (c + 1) m_corr n]``, so the copies tile the ranking; the last
+    copy's window may run past ``n`` and goes on from depth 0. Predicted is what is corrupted, not in the part that went
+    on, and of depth at most ``m_pred n``. Predicted sets of the copies are disjoint, and inside the corrupted ones.
+
+    Args:
+        depth, count: of a :class:`Plan`, as tensors ``[B, T]`` and ``[B]``.
+        rates: what to cut at.
+
+    Returns:
+        corrupted and predicted, bool ``[B, K, T]``.
+    """
+    copies = rates.copies
+    edges = [copy * rates.corruption for copy in range(copies + 1)]
+    bounds = count[:, None] * torch.tensor(edges, dtype=depth.dtype).to(depth.device)
+    deep = depth[:, None, :]
+    corrupted = (deep > bounds[:, :-1, None]) & (deep <= bounds[:, 1:, None])
+    predicted = corrupted & (deep <= (count * rates.prediction)[:, None, None])
+    if edges[-1] > 1.0:
+        corrupted[:, -1] |= depth <= (count * (edges[-1] - 1.0))[:, None]
+    return corrupted, predicted

@@ -1,0 +1,200 @@
+"""``--task decoupled_mlm``: fairseq's ``masked_lm`` with separate rates, maskers, schedules and keyed masks."""
+
+import logging
+import os
+from typing import Any, Dict, Optional
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.data.shorten_dataset import maybe_shorten_dataset
+from fairseq.tasks import register_task
+from fairseq.tasks.masked_lm import MaskedLMTask
+
+from ..errors import UsageError
+from ..maskers.base import MASKERS, build_masker, on_register
+from .apply import PLAN_KEY, mask_sample
+from .dataset import REMEDY, MaskPlanDataset, build_blocks, build_vocabulary
+from .plan import BUDGETS, Planner
+from .rates import Rates, build_schedule
+from .register import TASK_NAME, build_config, refresh_config
+
+logger = logging.getLogger(__name__)
+
+# in these modes every block may be as long as --tokens-per-sample; in "eos" the option does not bind
+FILLED_MODES = ("none", "complete", "complete_doc")
+
+
+@register_task(TASK_NAME, dataclass=build_config())
+class DecoupledMLMTask(MaskedLMTask):
+    """Pretrain a masked language model with a corruption rate and a prediction rate.
+
+    Data workers read rows and draw mask plans; the training and validation steps cut them at the rates of the moment, on
+    the device. A criterion sees samples in the format of fairseq's ``masked_lm``
+    (:func:`~fairseq_maskplugins.decoupled_mlm.apply.mask_sample` lists what comes on top).
+    """
+
+    def __init__(self, cfg: Any, dictionary: Dictionary, mask_in_dictionary: bool = False):
+        super().__init__(cfg, dictionary)
+        self.mask_in_dictionary = mask_in_dictionary
+        self.schedule = build_schedule(
+            cfg.mask_prob,
+            cfg.corruption_rate,
+            cfg.prediction_rate,
+            cfg.mask_prob_final,
+            cfg.corruption_rate_final,
+            cfg.prediction_rate_final,
+            cfg.max_update or 0,
+        )
+        _check_options(cfg)
+        self.masker_name = "whole_word" if cfg.mask_whole_words else cfg.masker
+        self._planner: Optional[Planner] = None
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **unused: Any) -> "DecoupledMLMTask":
+        paths = utils.split_paths(cfg.data)
+        if not paths:
+            raise UsageError("the data directory is missing: give one, or several joined by ':'")
+        path = os.path.join(paths[0], "dict.txt")
+        try:
+            dictionary = Dictionary.load(path)
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such file; the data directory must be one that fairseq-preprocess wrote")
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}")
+        logger.info(f"dictionary: {len(dictionary)} types")
+        return cls(cfg, dictionary, "<mask>" in dictionary.indices)
+
+    @property
+    def planner(self) -> Planner:
+        """Draws mask plans. Built when data is loaded, so that inference needs no ``--bpe`` files."""
+        if self._planner is None:
+            cfg = self.cfg
+            vocabulary = build_vocabulary(self.dictionary, cfg.freq_weighted_replacement, cfg.bpe_config)
+            masker = build_masker(self.masker_name, cfg, vocabulary)
+            if not masker.can_merge and (cfg.mask_multiple_length != 1 or cfg.mask_stdev != 0):
+                raise UsageError(
+                    f"--mask-multiple-length and --mask-stdev don't go with --masker {self.masker_name}, "
+                    "which decides itself how long its units are"
+                )
+            self._planner = Planner(
+                masker,
+                cfg.mask_budget,
+                cfg.random_token_prob,
+                cfg.leave_unmasked_prob,
+                cfg.mask_multiple_length,
+                cfg.mask_stdev,
+            )
+        return self._planner
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **unused: Any) -> None:
+        """Load a split; with several data directories, epoch ``e`` reads directory ``(e - 1) mod N``."""
+        planner = self.planner
+        paths = utils.split_paths(self.cfg.data)
+        path = os.path.join(paths[(epoch - 1) % len(paths)], split)
+        dataset = self._open(path, split, combine)
+        blocks = build_blocks(dataset.sizes, self.cfg.sample_break_mode, self.cfg.tokens_per_sample - 1)
+        loaded = MaskPlanDataset(dataset, blocks, planner, self.cfg.seed, self.schedule.max_copies, path)
+        if self.mask_in_dictionary:
+            _find_mask_token(loaded, self.mask_idx)
+        logger.info(f"loaded {len(loaded)} blocks from: {path}")
+        # the cache of batch iterators would keep every shard that was ever loaded, with its workers
+        self.dataset_to_epoch_iter.pop(self.datasets.get(split), None)
+        self.datasets[split] = loaded
+
+    def _open(self, path: str, split: str, combine: bool) -> Any:
+        cfg = self.cfg
+        try:
+            dataset = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
+        except Exception as error:  # whatever a damaged file leads to: struct, numpy, OS errors, assertions
+            raise UsageError(f"{path}: can't read the data: {type(error).__name__}: {' '.join(str(error).split())}")
+        if dataset is None:
+            raise UsageError(f"{path}.bin and {path}.idx: no such data set; fairseq-preprocess writes them")
+        if len(dataset) == 0:
+            raise UsageError(f"{path}.bin: the data set is empty")
+        # one less, as for blocks: <s> comes on top
+        return maybe_shorten_dataset(
+            dataset, split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.tokens_per_sample - 1, cfg.seed
+        )
+
+    def build_model(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        model = super().build_model(cfg, *args, **kwargs)
+        limit = model.max_positions() if hasattr(model, "max_positions") else None
+        if isinstance(limit, int) and self.cfg.sample_break_mode in FILLED_MODES and self.cfg.tokens_per_sample > limit:
+            raise UsageError(
+                f"--tokens-per-sample must be at most the model's --max-positions, {limit}, got "
+                f"{self.cfg.tokens_per_sample}"
+            )
+        return model
+
+    def max_positions(self) -> None:
+        return None  # rows are as long as they are; the model's own limit holds
+
+    def mask_batch(self, sample: Dict[str, Any], rates: Rates) -> Dict[str, Any]:
+        """Mask a batch at a pair of rates; one that carries no plan (masked already) is returned as it is."""
+        if not sample or PLAN_KEY not in sample:
+            return sample
+        masked = mask_sample(
+            sample, rates, self.dictionary.pad(), self.mask_idx, include_targets=self.cfg.include_target_tokens
+        )
+        if getattr(self.cfg, "include_index", False):
+            masked["net_input"]["src_id"] = masked["id"]
+        return masked
+
+    def train_step(
+        self,
+        sample: Dict[str, Any],
+        model: torch.nn.Module,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+    ) -> Any:
+        sample = self.mask_batch(sample, self.schedule.at(update_num))
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+
+    def valid_step(self, sample: Dict[str, Any], model: torch.nn.Module, criterion: Any, **kwargs: Any) -> Any:
+        """Validate at the rates of update 0. Validation data stays at epoch 1, so its masks never change."""
+        return super().valid_step(self.mask_batch(sample, self.schedule.start), model, criterion, **kwargs)
+
+
+def _check_options(cfg: Any) -> None:
+    p_random, p_same = cfg.random_token_prob, cfg.leave_unmasked_prob
+    for name, value in (("--random-token-prob", p_random), ("--leave-unmasked-prob", p_same)):
+        if not 0.0 <= value <= 1.0:
+            raise UsageError(f"{name} must lie in [0, 1], got {value:g}")
+    if p_random + p_same > 1.0 + 1e-9:
+        raise UsageError(
+            f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {p_random:g} + {p_same:g}"
+        )
+    if cfg.masker not in MASKERS:
+        raise UsageError(f"--masker must be one of {', '.join(sorted(MASKERS))}, got {cfg.masker!r}")
+    if cfg.mask_whole_words and cfg.masker not in ("uniform", "whole_word"):
+        raise UsageError(f"--mask-whole-words is --masker whole_word, and can't go with --masker {cfg.masker}")
+    if cfg.mask_budget is not None and cfg.mask_budget not in BUDGETS:
+        raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {cfg.mask_budget!r}")
+    if cfg.mask_multiple_length < 1:
+        raise UsageError(f"--mask-multiple-length must be at least 1, got {cfg.mask_multiple_length}")
+    if not 0.0 <= cfg.mask_stdev < float("inf"):
+        raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
+    if cfg.tokens_per_sample < 2:
+        raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
+    for name in ("skip_masking", "d2v2_multi"):
+        if getattr(cfg, name, False):
+            raise UsageError(f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm")
+
+
+def _find_mask_token(dataset: MaskPlanDataset, mask_idx: int, chunk: int = 1 << 24) -> None:
+    """Refuse data that holds ``<mask>`` itself, which it only can where the dictionary file has it. Data that is not
+    memory-mapped is checked batch by batch as it is read."""
+    buffer = dataset.stream.buffer
+    for begin in range(0, 0 if buffer is None else len(buffer), chunk):
+        hits = np.flatnonzero(buffer[begin : begin + chunk] == mask_idx)
+        if len(hits):
+            token = begin + int(hits[0])
+            line = int(np.searchsorted(dataset.stream.ends, token, side="right")) + 1
+            raise UsageError(f"{dataset.path}: line {line} of the text holds <mask> itself; {REMEDY}")
+
+
+on_register(refresh_config)

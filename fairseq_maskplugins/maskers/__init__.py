@@ -1,0 +1,15 @@
+"""Maskers: how a row is cut into units that stand or fall together. See the README beside this file."""
+
+from .base import MASKERS, Masker, MaskerConfig, build_masker, register_masker
+from .uniform import UniformMasker
+from .whole_word import WholeWordMasker
+
+__all__ = [
+    "MASKERS",
+    "Masker",
+    "MaskerConfig",
+    "UniformMasker",
+    "WholeWordMasker",
+    "build_masker",
+    "register_masker",
+]

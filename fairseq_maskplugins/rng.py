@@ -1,0 +1,131 @@
+"""Keyed draws: randomness as a function of its key, with no state.
+
+A draw is a 64-bit hash of ``(seed, epoch, sample id, stream, position)``. The mask of a sample therefore depends neither
+on the batch it stands in, nor on the worker or rank that computes it, nor on what was drawn before, and no global
+generator is read or moved.
+
+The construction: the words of a key are absorbed, one after the other, into two independent 64-bit lanes ``(a, b)`` by
+the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014), a
+bijection of 64-bit words. The draw at a position is the same finaliser applied to ``a + (position + 1) * GOLDEN``, with
+``b`` mixed in between its two multiplications. Two keys share draws only where both lanes collide (128 bits). All
+operations are integer operations modulo 2^64: results are equal on every platform.
+"""
+
+from functools import lru_cache
+from typing import Iterable, Tuple, Union
+
+import numpy as np
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_M1 = np.uint64(0xBF58476D1CE4E5B9)
+_M2 = np.uint64(0x94D049BB133111EB)
+_LANES = (0x243F6A8885A308D3, 0x13198A2E03707344)  # first digits of pi, two lanes
+_FULL = (1 << 64) - 1
+
+Words = Union[int, np.ndarray]
+
+
+def mix(z: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser, a bijection of 64-bit words. *Shape:* any, ``uint64``; returns a new array."""
+    z = z ^ (z >> np.uint64(30))
+    z *= _M1
+    z ^= z >> np.uint64(27)
+    z *= _M2
+    z ^= z >> np.uint64(31)
+    return z
+
+
+@lru_cache(maxsize=None)
+def stream_word(name: str) -> int:
+    """The 64-bit word that stands for a stream's name (FNV-1a over its UTF-8 bytes)."""
+    word = 0xCBF29CE484222325
+    for byte in name.encode("utf-8"):
+        word = ((word ^ byte) * 0x100000001B3) & _FULL
+    return word
+
+
+def _as_words(value: Words) -> np.ndarray:
+    if isinstance(value, (int, np.integer)):
+        return np.array([int(value) & _FULL], dtype=np.uint64)
+    value = np.asarray(value)
+    # negative ids keep their two's complement bits
+    return value.astype(np.int64).view(np.uint64) if value.dtype.kind == "i" else value.astype(np.uint64)
+
+
+def make_keys(words: Iterable[Words], stream: str) -> Tuple[np.ndarray, np.ndarray]:
+    """Absorb the words of a key.
+
+    Args:
+        words: integers, or arrays of integers of shape ``[B]`` (``B`` rows that get a key each), in a fixed order:
+            seed, epoch, sample ids. Python integers of any size are taken modulo 2^64.
+        stream: name of what is drawn; different names give independent draws.
+
+    Returns:
+        the two lanes, each ``uint64`` of shape ``[B]`` (``[1]`` when every word is a single integer).
+    """
+    lanes = []
+    words = [_as_words(stream_word(stream))] + [_as_words(word) for word in words]
+    for constant in _LANES:
+        state = np.array([constant], dtype=np.uint64)
+        for word in words:
+            # mixing the word first keeps small neighbouring seeds, epochs and ids from cancelling in the xor
+            state = mix(state ^ mix(word + GOLDEN)) + GOLDEN
+        lanes.append(state)
+    return lanes[0], lanes[1]
+
+
+def bits(keys: Tuple[np.ndarray, np.ndarray], positions: np.ndarray) -> np.ndarray:
+    """64 random bits for each key and position.
+
+    Args:
+        keys: two lanes, ``uint64``, broadcastable against ``positions`` (``[B, 1]`` against ``[T]``, or both ``[N]``).
+        positions: integers >= 0.
+
+    Returns:
+        ``uint64`` array of the broadcast shape.
+    """
+    a, b = keys
+    z = a + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN
+    z ^= z >> np.uint64(30)
+    z *= _M1
+    z ^= b
+    z ^= z >> np.uint64(27)
+    z *= _M2
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def to_uniform(z: np.ndarray) -> np.ndarray:
+    """Map 64 bits to a float64 in [0, 1): 0 is possible, 1 is not; the grid is 2^-53."""
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class RowDraws:
+    """The draws that belong to a batch of rows.
+
+    Args:
+        seed: the run's seed, any integer.
+        epoch: the epoch, any integer.
+        ids: sample ids, integers of shape ``[B]``.
+    """
+
+    def __init__(self, seed: int, epoch: int, ids: np.ndarray):
+        self.seed, self.epoch, self.ids = int(seed), int(epoch), np.asarray(ids)
+
+    def keys(self, stream: str) -> Tuple[np.ndarray, np.ndarray]:
+        """Keys of the rows for one stream. *Shape:* two arrays ``[B]``."""
+        return make_keys((self.seed, self.epoch, self.ids), stream)
+
+    def bits(self, stream: str, length: int) -> np.ndarray:
+        """64 bits for every position of every row. *Shape:* ``[B, length]``, ``uint64``."""
+        a, b = self.keys(stream)
+        return bits((a[:, None], b[:, None]), np.arange(length))
+
+    def uniform(self, stream: str, length: int) -> np.ndarray:
+        """Uniform numbers in [0, 1) for every position. *Shape:* ``[B, length]``, ``float64``."""
+        return to_uniform(self.bits(stream, length))
+
+    def uniform_at(self, stream: str, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """The same numbers as :meth:`uniform`, only at ``(rows[i], positions[i])``. *Shape:* ``[N]``."""
+        a, b = self.keys(stream)
+        return to_uniform(bits((a[rows], b[rows]), positions))

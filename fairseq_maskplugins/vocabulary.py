@@ -1,0 +1,41 @@
+"""What masking needs to know of a dictionary, as plain arrays (no fairseq here)."""
+
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+import numpy as np
+
+
+@dataclass
+class Vocabulary:
+    """Facts about the ``V`` entries of a dictionary.
+
+    Attributes:
+        pad, bos, eos, mask: ids of the special symbols.
+        maskable: bool ``[V]``; False for specials and ``<mask>``, which are in no unit: never masked, never targets.
+        replacements: int64 ``[R]``, the ids that a random replacement may be: no specials, no padding words, no ``<mask>``.
+        cumulative: float64 ``[R]``, cumulative probabilities of ``replacements`` (the last is 1), or None for uniform.
+        find_word_begins: gives the bool ``[V]`` array of the entries that begin a word. It is called when a masker asks
+            for it, and raises :class:`~fairseq_maskplugins.errors.UsageError` where nothing says where words begin.
+    """
+
+    pad: int
+    bos: int
+    eos: int
+    mask: int
+    maskable: np.ndarray
+    replacements: np.ndarray
+    cumulative: Optional[np.ndarray] = None
+    find_word_begins: Optional[Callable[[], np.ndarray]] = None
+
+    def __len__(self) -> int:
+        return len(self.maskable)
+
+    def draw_replacements(self, u: np.ndarray) -> np.ndarray:
+        """Turn uniform numbers in [0, 1) into replacement ids. *Shape:* ``[N]`` to ``[N]`` int64."""
+        if self.cumulative is None:
+            # the grid of u is 2^-53, so the product of u < 1 and R < 2^32 rounds to below R
+            index = (u * len(self.replacements)).astype(np.int64)
+        else:
+            index = np.searchsorted(self.cumulative, u, side="right")
+        return self.replacements[np.minimum(index, len(self.replacements) - 1)]

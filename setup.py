@@ -1,0 +1,35 @@
+"""Package metadata. Which fairseq goes with which Python: see README.md, "Install"."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "fairseq_maskplugins/__init__.py").read_text()).group(1)
+
+setup(
+    name="fairseq_maskplugins",
+    version=VERSION,
+    description="Masking methods for fairseq: decoupled rates, maskers, keyed masks, loaded with --user-dir",
+    long_description=(HERE / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_maskplugins", "fairseq_maskplugins.*"]),
+    package_data={"": ["README.md"]},
+    python_requires=">=3.9,<3.14",
+    install_requires=[
+        "numpy>=1.23",
+        "torch>=1.12",
+        # upstream fairseq does not import on Python 3.11 and later, its mended release does; see compat.py
+        'fairseq==0.12.2; python_version < "3.11"',
+        'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
+    ],
+    extras_require={
+        "sentencepiece": ["sentencepiece"],
+        "tensorboard": ["tensorboard"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff", "regex"],
+        "bench": ["transformers"],
+    },
+    entry_points={"console_scripts": ["maskplugins = fairseq_maskplugins.cli.main:main"]},
+)
