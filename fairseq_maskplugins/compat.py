@@ -5,7 +5,7 @@ import collections
 import pickle
 import re
 import sys
-from typing import Any, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from .errors import UsageError
 
@@ -65,6 +65,17 @@ def require_supported_versions() -> None:
     )
     if problem:
         raise UsageError(problem)
+
+
+def complete_batches(indices: Sequence[int], batches: Sequence[Sequence[int]]) -> List[Sequence[int]]:
+    """Add the batch that fairseq-fixed 0.12.3.1 leaves out.
+
+    Its ``batch_by_size`` drops the last rows where their number is below ``--required-batch-size-multiple``; upstream
+    makes a batch of them. Elsewhere this changes nothing.
+    """
+    batches = list(batches)
+    left = len(indices) - sum(map(len, batches))
+    return batches + [indices[len(indices) - left :]] if left else batches
 
 
 def checkpoint_classes() -> list:

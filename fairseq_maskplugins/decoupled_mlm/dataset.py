@@ -7,6 +7,7 @@ import torch
 from fairseq.data import Dictionary, FairseqDataset, encoders
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
+from ..compat import complete_batches
 from ..errors import UsageError
 from ..rng import RowDraws
 from ..vocabulary import Vocabulary
@@ -200,7 +201,7 @@ class MaskPlanDataset(FairseqDataset):
                 f"--max-tokens must hold the longest row of {self.path}, {longest} tokens in {self.copies} "
                 f"{'copy' if self.copies == 1 else 'copies'}, got {max_tokens}"
             )
-        return super().batch_by_size(indices, max_tokens=max_tokens, **options)
+        return complete_batches(indices, super().batch_by_size(indices, max_tokens=max_tokens, **options))
 
     def collater(self, items: List[Item]) -> Dict[str, Any]:
         """Merge items into a batch of uncorrupted rows and their mask plan. *Shape:* ``src_tokens`` is ``[B, T]``."""

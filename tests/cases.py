@@ -1,0 +1,39 @@
+"""The table of cases: every registered thing that trains. ``test_cases.py`` runs each: it is what the registry returns,
+trains through ``--user-dir``, resumes to the same numbers, and trains on two ranks that stay bit-equal.
+
+A case gives the options on top of ``harness.TINY`` (a later option overrides an earlier one) and what is registered.
+"""
+
+from typing import NamedTuple, Tuple
+
+import harness
+
+
+class Case(NamedTuple):
+    name: str
+    options: Tuple[str, ...]  # "{corpus}" stands for the folder of the corpus fixture
+    registry: str  # "task", "criterion", "masker", "model" or "optimizer"
+    registered: str  # name in that registry
+    cls: str  # name of the class that the registry returns
+    base: Tuple[str, ...] = tuple(harness.TINY + harness.MLM)
+
+
+def _case(name, options, registry, registered, cls, **kwargs):
+    return Case(name, tuple(options.split()), registry, registered, cls, **kwargs)
+
+
+SP = "--bpe sentencepiece --sentencepiece-model {corpus}/sp.model"
+
+CASES = [
+    _case("plain", "", "task", "decoupled_mlm", "DecoupledMLMTask"),
+    _case(
+        "decoupled",
+        "--corruption-rate 0.2 --prediction-rate 0.5 --random-token-prob 0.1 --leave-unmasked-prob 0.1",
+        "criterion",
+        "decoupled_mlm",
+        "DecoupledMLMCriterion",
+    ),
+    _case("stock_criterion", "--criterion masked_lm --masker uniform", "masker", "uniform", "UniformMasker"),
+    _case("whole_word", f"--masker whole_word {SP}", "masker", "whole_word", "WholeWordMasker"),
+    _case("schedule", "--mask-prob 0.6 --mask-prob-final 0.2", "task", "decoupled_mlm", "DecoupledMLMTask"),
+]

@@ -1,0 +1,191 @@
+"""Running fairseq as its users do: small corpora, ``fairseq-train`` in a process of its own, logs read back as numbers."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+USER_DIR = ROOT / "fairseq_maskplugins"
+RANK_DIGEST = ROOT / "tests" / "plugins" / "rank_digest"
+
+# a model that trains in a second; --batch-size and lengths leave several updates an epoch
+TINY = (
+    "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 64 "
+    "--encoder-attention-heads 2 --max-positions 64 --dropout 0.1 --optimizer adam --lr 0.001 "
+    "--lr-scheduler fixed --clip-norm 1.0 --seed 3 --cpu --log-format json --log-interval 1"
+).split()
+MLM = "--task decoupled_mlm --criterion decoupled_mlm --tokens-per-sample 32 --batch-size 8".split()
+
+_SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(",")
+_VERBS = "described,remembered,forgot,repaired,painted,measured,abandoned,photographed".split(",")
+_OBJECTS = "the harbour,a broken clock,the railway station,an unusual map,the winter garden,two wooden boats".split(",")
+_TAILS = "before the storm.,in the spring of 1934.,without saying a word.,for the last time.,near New York City.".split(",")
+
+
+def make_lines(count, seed=0, longest=4):
+    """``count`` lines of 1 to ``longest`` sentences each, the same for the same seed."""
+    rng = random.Random(seed)
+
+    def sentence():
+        text = " ".join(rng.choice(part) for part in (_SUBJECTS, _VERBS, _OBJECTS, _TAILS))
+        return text[0].upper() + text[1:]
+
+    return [" ".join(sentence() for _ in range(rng.randint(1, longest))) for _ in range(count)]
+
+
+def build_corpus(folder, train=200, valid=30, vocab_size=90):
+    """Write text, a sentencepiece model, pieces and a data directory ``bin``; returns the folder."""
+    import sentencepiece as spm
+
+    folder = Path(folder)
+    for split, count, seed in (("train", train, 1), ("valid", valid, 2)):
+        (folder / f"{split}.txt").write_text("\n".join(make_lines(count, seed)) + "\n")
+    spm.SentencePieceTrainer.train(
+        input=str(folder / "train.txt"), model_prefix=str(folder / "sp"), vocab_size=vocab_size, minloglevel=2
+    )
+    pieces = spm.SentencePieceProcessor(model_file=str(folder / "sp.model"))
+    for split in ("train", "valid"):
+        lines = (folder / f"{split}.txt").read_text().splitlines()
+        (folder / f"{split}.sp").write_text("".join(" ".join(pieces.encode(x, out_type=str)) + "\n" for x in lines))
+    preprocess(folder / "train.sp", folder / "valid.sp", folder / "bin")
+    return folder
+
+
+def preprocess(train, valid, out, *options):
+    """``fairseq-preprocess --only-source``."""
+    args = ["--only-source", "--trainpref", str(train), "--validpref", str(valid), "--destdir", str(out), "--workers", "1"]
+    run([sys.executable, "-m", "fairseq_cli.preprocess", *args, *options], check=True)
+
+
+def run(command, check=False, cwd=None, env=None, timeout=300):
+    """Run a command; returns the finished process, standard error merged into ``stdout``."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        timeout=timeout,
+    )
+    assert not check or done.returncode == 0, done.stdout[-4000:]
+    return done
+
+
+def train_command(data, save_dir, *options, base=TINY + MLM, user_dir=USER_DIR):
+    command = [sys.executable, "-m", "fairseq_cli.train", str(data), "--user-dir", str(user_dir)]
+    return command + list(base) + ["--save-dir", str(save_dir), *map(str, options)]
+
+
+def train(data, save_dir, *options, check=True, **kwargs):
+    """``fairseq-train`` with the tiny model; returns a :class:`Log`."""
+    return Log(run(train_command(data, save_dir, *options, **kwargs), check=check))
+
+
+class Log:
+    """The finished process and what it logged: ``train`` and ``valid`` are lists of dicts of numbers."""
+
+    def __init__(self, done):
+        self.returncode, self.text = done.returncode, done.stdout
+        self.train, self.valid = [], []
+        self.digests = dict(re.findall(r"weights@(\d+)=(\w+)", self.text))  # of user dir plugins/rank_digest
+        for line in done.stdout.splitlines():
+            for marker, found in (("| train_inner | ", self.train), ("| valid | ", self.valid)):
+                if marker in line:
+                    found.append(_numbers(line.split(marker, 1)[1]))
+
+    def losses(self):
+        """``{update: loss}`` of the training steps."""
+        return {int(step["num_updates"]): step["loss"] for step in self.train}
+
+
+def _numbers(text):
+    def number(value):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return value
+
+    return {key: number(value) for key, value in json.loads(text).items()}
+
+
+def load_weights(path):
+    """Model tensors of a checkpoint, by name."""
+    import argparse
+
+    import torch
+
+    if hasattr(torch.serialization, "add_safe_globals"):
+        torch.serialization.add_safe_globals([argparse.Namespace])
+    return torch.load(path, map_location="cpu")["model"]
+
+
+def assert_same_weights(one, other):
+    """Bit-equal model tensors in two checkpoint files."""
+    import torch
+
+    a, b = load_weights(one), load_weights(other)
+    assert a.keys() == b.keys()
+    different = [name for name in a if not torch.equal(a[name], b[name])]
+    assert not different, f"{len(different)} of {len(a)} tensors differ: {different[:5]}"
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def train_two_ranks(data, save_dirs, *options, timeout=300, **kwargs):
+    """Two ranks on this machine's CPU with gloo, each with a save directory of its own; returns two :class:`Log`, whose
+    ``digests`` are those of each rank's weights whenever a checkpoint was due."""
+    kwargs.setdefault("user_dir", RANK_DIGEST)
+    port = free_port()
+    shared = (
+        f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{port} --distributed-no-spawn "
+        "--distributed-backend gloo --ddp-backend legacy_ddp"
+    ).split()
+    ranks = []
+    for rank, save_dir in enumerate(save_dirs):
+        command = train_command(data, save_dir, *options, *shared, "--distributed-rank", rank, **kwargs)
+        log = open(f"{save_dir}.log", "w+")
+        ranks.append((subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True), log))
+    logs = []
+    for process, log in ranks:
+        try:
+            process.wait(timeout=timeout)
+        finally:
+            process.kill()
+        log.seek(0)
+        logs.append(Log(subprocess.CompletedProcess([], process.returncode, log.read())))
+        log.close()
+        assert process.returncode == 0, logs[-1].text[-4000:]
+    return logs
+
+
+def kill_when(command, ready, timeout=300):
+    """Start a command and SIGKILL it, with its children, once ``ready()`` is true; returns what it printed."""
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + timeout
+    try:
+        while not ready():
+            assert process.poll() is None, f"it ended before it could be killed:\n{process.communicate()[0][-4000:]}"
+            assert time.monotonic() < deadline, "it never got as far as to be killed"
+            time.sleep(0.02)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate()[0]
