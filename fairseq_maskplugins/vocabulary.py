@@ -1,7 +1,7 @@
 """What masking needs to know of a dictionary, as plain arrays (no fairseq here)."""
 
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, List, Optional
 
 import numpy as np
 
@@ -17,6 +17,8 @@ class Vocabulary:
         cumulative: float64 ``[R]``, cumulative probabilities of ``replacements`` (the last is 1), or None for uniform.
         find_word_begins: gives the bool ``[V]`` array of the entries that begin a word. It is called when a masker asks
             for it, and raises :class:`~fairseq_maskplugins.errors.UsageError` where nothing says where words begin.
+        find_pieces: gives the bytes of text of the ``V`` entries, without the space before a word; empty for specials.
+            Byte-level BPE has entries that are parts of a UTF-8 sequence.
     """
 
     pad: int
@@ -27,6 +29,7 @@ class Vocabulary:
     replacements: np.ndarray
     cumulative: Optional[np.ndarray] = None
     find_word_begins: Optional[Callable[[], np.ndarray]] = None
+    find_pieces: Optional[Callable[[], List[bytes]]] = None
 
     def __len__(self) -> int:
         return len(self.maskable)

@@ -35,5 +35,8 @@ CASES = [
     ),
     _case("stock_criterion", "--criterion masked_lm --masker uniform", "masker", "uniform", "UniformMasker"),
     _case("whole_word", f"--masker whole_word {SP}", "masker", "whole_word", "WholeWordMasker"),
+    _case("span", f"--masker span {SP}", "masker", "span", "SpanMasker"),
+    _case("span_token", "--masker span --span-unit token --random-token-prob 0.1", "masker", "span", "SpanMasker"),
+    _case("pmi", f"--masker pmi --pmi-vocab {{corpus}}/phrases.txt {SP}", "masker", "pmi", "PMIMasker"),
     _case("schedule", "--mask-prob 0.6 --mask-prob-final 0.2", "task", "decoupled_mlm", "DecoupledMLMTask"),
 ]

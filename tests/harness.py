@@ -41,12 +41,13 @@ def make_lines(count, seed=0, longest=4):
 
 
 def build_corpus(folder, train=200, valid=30, vocab_size=90):
-    """Write text, a sentencepiece model, pieces and a data directory ``bin``; returns the folder."""
+    """Write text, a sentencepiece model, pieces, a list of phrases and a data directory ``bin``; returns the folder."""
     import sentencepiece as spm
 
     folder = Path(folder)
     for split, count, seed in (("train", train, 1), ("valid", valid, 2)):
         (folder / f"{split}.txt").write_text("\n".join(make_lines(count, seed)) + "\n")
+    (folder / "phrases.txt").write_text("new york city\nold captain\nthe railway station\nbroken clock\nnear new york\n")
     spm.SentencePieceTrainer.train(
         input=str(folder / "train.txt"), model_prefix=str(folder / "sp"), vocab_size=vocab_size, minloglevel=2
     )

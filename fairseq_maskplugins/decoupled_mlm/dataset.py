@@ -9,6 +9,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from ..compat import complete_batches
 from ..errors import UsageError
+from ..pieces import read_piece
 from ..rng import RowDraws
 from ..vocabulary import Vocabulary
 from .apply import PLAN_KEY
@@ -43,6 +44,7 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
         if counts.sum() <= 0:
             raise UsageError("--freq-weighted-replacement needs counts in dict.txt, all of them are 0")
         cumulative = np.cumsum(counts) / counts.sum()
+    pieces = None if bpe is None else _Pieces(dictionary, bpe, special | filler)
     return Vocabulary(
         pad=dictionary.pad(),
         bos=dictionary.bos(),
@@ -51,29 +53,47 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
         maskable=~special,
         replacements=replacements,
         cumulative=cumulative,
-        find_word_begins=None if bpe is None else _word_begin_finder(dictionary, bpe, special | filler),
+        find_word_begins=None if pieces is None else pieces.find_word_begins,
+        find_pieces=None if pieces is None else pieces.find_pieces,
     )
 
 
-def _word_begin_finder(dictionary: Dictionary, bpe: Any, outside: np.ndarray) -> Callable[[], np.ndarray]:
-    def find() -> np.ndarray:
-        name = bpe if isinstance(bpe, str) else bpe.get("_name")
-        try:
-            encoder = encoders.build_bpe(bpe)
-        except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
-            raise UsageError(f"--bpe {name}: can't load it: {type(error).__name__}: {' '.join(str(error).split())}")
-        if not hasattr(encoder, "is_beginning_of_word"):
-            raise UsageError(f"--bpe {name} does not say where words begin, so whole words can't be masked")
+class _Pieces:
+    """What ``--bpe`` knows of the dictionary's entries. Its model is loaded when something is asked for, once."""
 
-        def begins(symbol: str) -> bool:
+    def __init__(self, dictionary: Dictionary, bpe: Any, outside: np.ndarray):
+        self.symbols, self.bpe, self.outside = dictionary.symbols, bpe, outside
+        self.name = bpe if isinstance(bpe, str) else bpe.get("_name")
+        self._encoder: Any = None
+
+    def _load(self) -> Any:
+        if self._encoder is None:
             try:
-                return encoder.is_beginning_of_word(symbol)
-            except (ValueError, KeyError) as error:
-                raise UsageError(f"--bpe {name} does not know {symbol!r} of dict.txt: is it the data's? ({error})")
+                self._encoder = encoders.build_bpe(self.bpe)
+            except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                raise UsageError(f"--bpe {self.name}: can't load it: {reason}")
+        return self._encoder
 
-        return np.array([outside[i] or begins(symbol) for i, symbol in enumerate(dictionary.symbols)])
+    def _ask(self, question: Callable[[str], Any], special: Any) -> List[Any]:
+        """Answers for all entries; ``special`` for those that are no pieces."""
+        answers = []
+        for symbol, outside in zip(self.symbols, self.outside):
+            try:
+                answers.append(special if outside else question(symbol))
+            except (ValueError, KeyError, TypeError) as error:
+                raise UsageError(f"--bpe {self.name} does not know {symbol!r} of dict.txt: is it the data's? ({error})")
+        return answers
 
-    return find
+    def find_word_begins(self) -> np.ndarray:
+        encoder = self._load()
+        if not hasattr(encoder, "is_beginning_of_word"):
+            raise UsageError(f"--bpe {self.name} does not say where words begin, so whole words can't be masked")
+        return np.array(self._ask(encoder.is_beginning_of_word, True))
+
+    def find_pieces(self) -> List[bytes]:
+        encoder = self._load()
+        return self._ask(lambda symbol: read_piece(self.name, encoder, symbol), b"")
 
 
 def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Maskers: how a row is cut into units that stand or fall together. See the README beside this file."""
 
 from .base import MASKERS, Masker, MaskerConfig, build_masker, register_masker
+from .pmi import PMIConfig, PMIMasker
+from .span import SpanConfig, SpanMasker, span_law
 from .uniform import UniformMasker
 from .whole_word import WholeWordMasker
 
@@ -8,8 +10,13 @@ __all__ = [
     "MASKERS",
     "Masker",
     "MaskerConfig",
+    "PMIConfig",
+    "PMIMasker",
+    "SpanConfig",
+    "SpanMasker",
     "UniformMasker",
     "WholeWordMasker",
     "build_masker",
     "register_masker",
+    "span_law",
 ]

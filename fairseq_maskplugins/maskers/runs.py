@@ -28,17 +28,16 @@ def group_atoms(atoms: np.ndarray, maskable: np.ndarray, ends_at: np.ndarray) ->
     Returns:
         bool ``[B, T]``, where runs begin. A token that is not maskable cuts a run short.
     """
-    rows, width = atoms.shape
-    number = np.cumsum(atoms, axis=1) - 1  # the atom that a token belongs to, counted from 0; -1 before the first
-    begins_run = np.zeros((rows, width + 1), dtype=bool)  # by number of atom
-    begins_run[np.arange(rows)[:, None], np.clip(ends_at, 0, width)] = True
-    runs = atoms & np.take_along_axis(begins_run, np.maximum(number, 0), axis=1)
+    count = np.count_nonzero(atoms, axis=1)[:, None]
+    place = np.flatnonzero(atoms)
+    first = np.cumsum(count)[:, None] - count  # number of atoms in the rows before
+    inside = ends_at < count
+    runs = np.zeros(atoms.shape, dtype=bool)
+    runs.ravel()[place[(first + ends_at)[inside]]] = True
     return starts_after_gap(runs, maskable)
 
 
-def merge_units(
-    atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: float, draws: RowDraws
-) -> np.ndarray:
+def merge_units(atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: float, draws: RowDraws) -> np.ndarray:
     """Merge units as fairseq's options ``--mask-multiple-length`` and ``--mask-stdev`` ask.
 
     Stock fairseq draws starts and extends each of them, so runs overlap and the rate falls short. Here runs tile the

@@ -1,0 +1,49 @@
+"""The bytes of text that an entry of a dictionary stands for, by tokenizer (no fairseq here)."""
+
+import re
+from functools import lru_cache
+from typing import Any, Callable, Dict
+
+_BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
+
+
+@lru_cache(maxsize=1)
+def byte_alphabet() -> Dict[str, int]:
+    """Character to byte of byte-level BPE: printable Latin-1 stands for itself, other bytes for characters from U+0100."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {**{chr(b): b for b in printable}, **{chr(0x100 + i): b for i, b in enumerate(others)}}
+
+
+def _byte_level(text: str) -> bytes:
+    alphabet = byte_alphabet()
+    return bytes(alphabet[character] for character in text)
+
+
+def _sentencepiece(encoder: Any, symbol: str) -> bytes:
+    byte = _BYTE_PIECE.fullmatch(symbol)
+    return bytes([int(byte.group(1), 16)]) if byte else symbol.lstrip("\u2581").encode("utf-8")
+
+
+READERS: Dict[str, Callable[[Any, str], bytes]] = {
+    "sentencepiece": _sentencepiece,
+    "gpt2": lambda encoder, symbol: _byte_level(encoder.bpe.decoder[int(symbol)]),
+    "hf_byte_bpe": lambda encoder, symbol: _byte_level(encoder.bpe.id_to_token(int(symbol))),
+    "bert": lambda encoder, symbol: (symbol[2:] if symbol.startswith("##") else symbol).encode("utf-8"),
+}
+
+
+def read_piece(name: str, encoder: Any, symbol: str) -> bytes:
+    """Bytes of a piece, without the space before a word or the mark that stands for it.
+
+    Args:
+        name: of ``--bpe``; one that is not in the table is asked to decode the symbol.
+        encoder: fairseq's object for it.
+        symbol: an entry of the dictionary.
+
+    Returns:
+        UTF-8; for byte-level BPE maybe a part of a character's bytes.
+    """
+    if name in READERS:
+        return READERS[name](encoder, symbol).lstrip(b" ")
+    return encoder.decode(symbol).strip().encode("utf-8")
