@@ -37,12 +37,12 @@ def iterate_lines(path: str, raw: bytes) -> Iterator[Tuple[int, str]]:
 def parse_phrases(path: str, raw: bytes) -> Iterator[List[str]]:
     """Check the lines of a list and give their phrases, in batches.
 
-    A line is ``phrase``, ``phrase TAB score`` or ``phrase TAB score TAB count``. White space around a phrase and between
-    its words may be of any length.
+    A line is ``phrase``, ``phrase TAB score`` or ``phrase TAB score TAB count``. White space around a phrase and
+    between its words may be of any length.
 
     Raises:
-        UsageError: a line without a phrase, with control characters, with more than 32 words, with a score or count that
-            is no number, or with more fields; a file that is not UTF-8, a damaged gzip file, a file without lines.
+        UsageError: a line without a phrase, with control characters, with more than 32 words, with a score or count
+            that is no number, or with more fields; a file that is not UTF-8, a damaged gzip file, a file without lines.
     """
     batch: List[str] = []
     number = 0

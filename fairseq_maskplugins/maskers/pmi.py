@@ -19,8 +19,8 @@ class PMIConfig(MaskerConfig):
     pmi_vocab: Optional[str] = field(
         default=None,
         metadata={
-            "help": "--masker pmi: list of phrases, one a line, maybe with score and count after tabs; plain or gzip. A "
-            "cache is kept beside it"
+            "help": "--masker pmi: list of phrases, one a line, maybe with score and count after tabs; plain or gzip. "
+            "A cache is kept beside it"
         },
     )
     pmi_match_case: bool = field(
@@ -32,10 +32,10 @@ class PMIConfig(MaskerConfig):
 class PMIMasker(Masker):
     """A unit is a phrase of the list, or else a word.
 
-    Where a phrase contains another, the longer one counts. Where two overlap in part, one of them is chosen at random; of
-    a chain of such phrases each is asked in random order and is in if it overlaps none that is in already. What is left
-    of a phrase that lost, like every other token, is in whole-word units: phrases inside it are not looked for again. No
-    phrase crosses a special. Punctuation at a phrase's edges is not part of its unit, unless the list has it.
+    Where a phrase contains another, the longer one counts. Where two overlap in part, one of them is chosen at random;
+    of a chain of such phrases each is asked in random order and is in if it overlaps none that is in already. What is
+    left of a phrase that lost, like every other token, is in whole-word units: phrases inside it are not looked for
+    again. No phrase crosses a special. Punctuation at a phrase's edges is not part of its unit, unless the list has it.
     """
 
     default_budget = "whole"
@@ -156,8 +156,8 @@ def _drop_contained(first: np.ndarray, end: np.ndarray) -> Tuple[np.ndarray, np.
 def _choose(first: np.ndarray, end: np.ndarray, chance: np.ndarray, longest: int) -> np.ndarray:
     """Ask phrases in the order of ``chance``, highest first, each being in if it overlaps none that is; all at once.
 
-    A phrase whose chance is higher than that of all it overlaps is in, those that overlap it are out; and again with the
-    rest, of which at least one is decided each time.
+    A phrase whose chance is higher than that of all it overlaps is in, those that overlap it are out; and again with
+    the rest, of which at least one is decided each time.
 
     Args:
         first, end: words of the phrases, ``[M]``, both strictly increasing.

@@ -1,9 +1,9 @@
-"""A list of phrases as a table of hashes, mapped from a cache file that all processes of a machine share (no fairseq here).
+"""A list of phrases as a table of hashes, in a cache file that all processes of a machine share (no fairseq here).
 
 The cache stands beside the list (``LIST.pmi-cache``) or, where that folder is read-only, in the user's cache folder. It
 names the digest of the list that it was made from: a changed list, whatever its time stamp, makes a new cache. It is
-written under a temporary name and renamed, so that a reader never meets half of one; ranks that start at once wait for the
-first of them to write it.
+written under a temporary name and renamed, so that a reader never meets half of one; ranks that start at once wait for
+the first of them to write it.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ _HEADER = 4096  # bytes; arrays begin after it
 class PhraseTable:
     """Which 64-bit hashes are in the list.
 
-    Three arrays: the sorted hashes; a bitmap with a bit for each value of a hash's leading bits, which turns down nearly
-    all hashes that are not in the list; and, for each value of fewer leading bits, where the sorted hashes that begin with
-    it do. Hashes are random numbers, so that is a handful each, and a binary search is not needed.
+    Three arrays: the sorted hashes; a bitmap with a bit for each value of a hash's leading bits, which turns down
+    nearly all hashes that are not in the list; and, for each value of fewer leading bits, where the sorted hashes that
+    begin with it do. Hashes are random numbers, so that is a handful each, and a binary search is not needed.
 
     Attributes:
         lengths: numbers of words that phrases of the list have, increasing; phrases of one word are left out.
