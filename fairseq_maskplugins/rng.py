@@ -63,15 +63,33 @@ def make_keys(words: Iterable[Words], stream: str) -> Tuple[np.ndarray, np.ndarr
     Returns:
         the two lanes, each ``uint64`` of shape ``[B]`` (``[1]`` when every word is a single integer).
     """
+    words = list(words)
+    leading = 0
+    while leading < len(words) and isinstance(words[leading], (int, np.integer)):
+        leading += 1
+    prefix = tuple(int(word) & _FULL for word in words[:leading])
+    state = np.array(_absorb_integers((stream_word(stream),) + prefix), dtype=np.uint64)[:, None]  # [2, 1]
+    for word in words[leading:]:
+        # mixing the word first keeps small neighbouring seeds, epochs and ids from cancelling in the xor
+        state = mix(state ^ mix(_as_words(word) + GOLDEN)) + GOLDEN
+    return state[0], state[1]
+
+
+@lru_cache(maxsize=1024)
+def _absorb_integers(words: Tuple[int, ...]) -> Tuple[int, int]:
+    """The two lanes after words that are the same for a whole batch, with Python's integers."""
     lanes = []
-    words = [_as_words(stream_word(stream))] + [_as_words(word) for word in words]
-    for constant in _LANES:
-        state = np.array([constant], dtype=np.uint64)
+    for state in _LANES:
         for word in words:
-            # mixing the word first keeps small neighbouring seeds, epochs and ids from cancelling in the xor
-            state = mix(state ^ mix(word + GOLDEN)) + GOLDEN
+            state = (_mix_integer(state ^ _mix_integer((word + int(GOLDEN)) & _FULL)) + int(GOLDEN)) & _FULL
         lanes.append(state)
     return lanes[0], lanes[1]
+
+
+def _mix_integer(z: int) -> int:
+    z = ((z ^ (z >> 30)) * int(_M1)) & _FULL
+    z = ((z ^ (z >> 27)) * int(_M2)) & _FULL
+    return z ^ (z >> 31)
 
 
 def bits(keys: Tuple[np.ndarray, np.ndarray], positions: np.ndarray) -> np.ndarray:
@@ -86,12 +104,18 @@ def bits(keys: Tuple[np.ndarray, np.ndarray], positions: np.ndarray) -> np.ndarr
     """
     a, b = keys
     z = a + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN
-    z ^= z >> np.uint64(30)
-    z *= _M1
-    z ^= b
-    z ^= z >> np.uint64(27)
-    z *= _M2
-    z ^= z >> np.uint64(31)
+    shifted = np.empty_like(z)  # one scratch array: fresh memory for every step would cost as much as the arithmetic
+
+    def fold(shift: int) -> None:
+        np.right_shift(z, np.uint64(shift), out=shifted)
+        np.bitwise_xor(z, shifted, out=z)
+
+    fold(30)
+    np.multiply(z, _M1, out=z)
+    np.bitwise_xor(z, b, out=z)
+    fold(27)
+    np.multiply(z, _M2, out=z)
+    fold(31)
     return z
 
 
@@ -125,7 +149,11 @@ class RowDraws:
         """Uniform numbers in [0, 1) for every position. *Shape:* ``[B, length]``, ``float64``."""
         return to_uniform(self.bits(stream, length))
 
+    def bits_at(self, stream: str, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """The same words as :meth:`bits`, only at ``(rows[i], positions[i])``. *Shape:* ``[N]``."""
+        a, b = self.keys(stream)
+        return bits((a[rows], b[rows]), positions)
+
     def uniform_at(self, stream: str, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """The same numbers as :meth:`uniform`, only at ``(rows[i], positions[i])``. *Shape:* ``[N]``."""
-        a, b = self.keys(stream)
-        return to_uniform(bits((a[rows], b[rows]), positions))
+        return to_uniform(self.bits_at(stream, rows, positions))

@@ -55,7 +55,7 @@ def mask_sample(sample: Dict[str, Any], rates: Rates, pad: int, mask: int, inclu
         ntokens=sample["ntokens"] * copies,
         tokens=tokens,
         copies=copies,
-        maskable=repeat(torch.isfinite(plan["depth"])),
+        maskable=repeat(plan["depth"] <= plan["count"][:, None]),
         corruption_rate=rates.corruption,
         prediction_rate=rates.prediction,
     )

@@ -21,6 +21,7 @@ import torch
 from ..maskers.base import Masker
 from ..maskers.runs import merge_units, starts_after_gap
 from ..rng import RowDraws
+from .ranking import KIND_BITS, Ranked, rank_tokens, rank_units
 from .rates import Rates
 
 BUDGETS = ("exact", "whole")
@@ -80,81 +81,41 @@ class Planner:
         """Draw the plan.
 
         Args:
-            tokens: int64 ``[B, T]``, padded on the right.
+            tokens: int64 ``[B, T]``, padded on the right, of at most 2^24 columns.
             draws: keyed draws of these rows.
         """
         starts, maskable = self.find_units(tokens, draws)
-        count = np.count_nonzero(maskable, axis=1).astype(np.float64)
-        width = tokens.shape[1]
-        # single: the rank of a unit is the rank of its one token, and several steps fall away
         single = starts is maskable or np.array_equal(starts, maskable)
-        first = None if single else _first_of_unit(starts)
-        rank, length = _rank_units(starts, maskable, first, draws)
+        ranked = rank_tokens(maskable, draws) if single else rank_units(starts, maskable, draws)
         if self.budget == "whole":
-            v = 1.0 - draws.uniform("unit-cut", width)
-            depth = rank + (v if single else np.take_along_axis(v * length, first, axis=1))
+            depth = ranked.expand(ranked.begin + (ranked.cut if single else ranked.cut * ranked.length))
+        elif single:
+            depth = ranked.begin
         else:
-            if not single:
-                rank += np.arange(width) - first
-            depth = rank + (1.0 - draws.uniform("row-cut", 1))
-        depth[~maskable] = np.inf
-        return Plan(depth, count, self._replace(tokens, maskable, first, draws))
+            depth = ranked.expand(ranked.begin - ranked.first) + np.arange(tokens.size)
+        depth = depth.reshape(tokens.shape)
+        if self.budget == "exact":
+            depth += 1.0 - draws.uniform("row-cut", 1)
+        np.copyto(depth, np.inf, where=~maskable)
+        count = np.count_nonzero(maskable, axis=1).astype(np.float64)
+        return Plan(depth, count, self._replace(tokens, ranked, draws))
 
-    def _replace(
-        self, tokens: np.ndarray, maskable: np.ndarray, first: Optional[np.ndarray], draws: RowDraws
-    ) -> Optional[np.ndarray]:
+    def _replace(self, tokens: np.ndarray, ranked: Ranked, draws: RowDraws) -> Optional[np.ndarray]:
         p_random, p_same = self.random_token_prob, self.leave_unmasked_prob
         if p_random + p_same == 0:
             return None
-        kind = draws.uniform("replacement-kind", tokens.shape[1])
-        if first is not None:
-            kind = np.take_along_axis(kind, first, axis=1)
-        replacement = np.full_like(tokens, self.vocabulary.mask)
-        if p_same > 0:
-            # the last interval of [0, 1), so that "same" and "random" never overlap
-            np.copyto(replacement, tokens, where=kind >= 1.0 - p_same)
+        steps, kind = 1 << KIND_BITS, ranked.kind
+        # the first stretch of the 24 bits and the last, so that "random" and "same" never overlap
+        code = ((kind < np.uint64(round(p_random * steps))) & ranked.is_unit).view(np.uint8)
+        code += 2 * (kind >= np.uint64(steps - round(p_same * steps))).view(np.uint8)
+        code = ranked.expand(code)
+        replacement = np.where((code >= 2).reshape(tokens.shape), tokens, self.vocabulary.mask)
         if p_random > 0:
-            rows, columns = np.nonzero((kind < p_random) & maskable)
-            u = draws.uniform_at("replacement-id", rows, columns)
-            replacement[rows, columns] = self.vocabulary.draw_replacements(u)
+            drawn = np.flatnonzero(code == 1)
+            row = drawn // tokens.shape[1]
+            u = draws.uniform_at("replacement-id", row, drawn - row * tokens.shape[1])
+            replacement.ravel()[drawn] = self.vocabulary.draw_replacements(u)
         return replacement
-
-
-def _first_of_unit(starts: np.ndarray) -> np.ndarray:
-    """Position of the first token of the unit that each token is in. *Shape:* bool ``[B, T]`` to int64 ``[B, T]``."""
-    return np.maximum.accumulate(np.where(starts, np.arange(starts.shape[1]), 0), axis=1)
-
-
-def _rank_units(
-    starts: np.ndarray, maskable: np.ndarray, first: Optional[np.ndarray], draws: RowDraws
-) -> Tuple[np.ndarray, Optional[np.ndarray]]:
-    """Rank the units of each row by random keys.
-
-    Returns:
-        the rank at which a token's unit begins, float64 ``[B, T]``, and the units' lengths, at the position where a unit
-        begins (int64 ``[B, T]``; None where ``first`` is None: all lengths are 1).
-    """
-    rows, width = starts.shape
-    low = np.uint64((1 << max(1, (width - 1).bit_length())) - 1)
-    # the low bits hold the position: keys of a row are distinct, and a plain sort (much faster than argsort) ranks
-    key = draws.bits("unit-key", width)
-    key &= ~low
-    key |= np.arange(width, dtype=np.uint64)
-    np.bitwise_or(key, ~low, out=key, where=~starts)  # what begins no unit goes to the end
-    key.sort(axis=1)
-    key &= low
-    order = key.view(np.int64)
-    flat = (order + (np.arange(rows) * width)[:, None]).ravel()
-    rank = np.empty(rows * width)
-    if first is None:
-        rank[flat] = np.broadcast_to(np.arange(width, dtype=np.float64), starts.shape).ravel()
-        return rank.reshape(rows, width), None
-    # lengths at unit starts, 0 elsewhere
-    unit = first + (np.arange(rows) * width)[:, None]
-    length = np.bincount(unit[maskable], minlength=rows * width)
-    in_order = length[flat].reshape(rows, width)
-    rank[flat] = (np.cumsum(in_order, axis=1) - in_order).ravel()
-    return rank[unit.ravel()].reshape(rows, width), length.reshape(rows, width)
 
 
 def select(depth: torch.Tensor, count: torch.Tensor, rates: Rates) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -173,10 +134,17 @@ def select(depth: torch.Tensor, count: torch.Tensor, rates: Rates) -> Tuple[torc
     """
     copies = rates.copies
     edges = [copy * rates.corruption for copy in range(copies + 1)]
-    bounds = count[:, None] * torch.tensor(edges, dtype=depth.dtype).to(depth.device)
-    deep = depth[:, None, :]
-    corrupted = (deep > bounds[:, :-1, None]) & (deep <= bounds[:, 1:, None])
-    predicted = corrupted & (deep <= (count * rates.prediction)[:, None, None])
+    if copies == 1:
+        corrupted = (depth <= (count * rates.corruption)[:, None])[:, None, :]
+    else:
+        bounds = count[:, None] * torch.tensor(edges, dtype=depth.dtype).to(depth.device)
+        deep = depth[:, None, :]
+        corrupted = (deep > bounds[:, :-1, None]) & (deep <= bounds[:, 1:, None])
+    if rates.prediction >= min(edges[-1], 1.0):
+        predicted = corrupted
+    else:
+        predicted = corrupted & (depth <= (count * rates.prediction)[:, None])[:, None, :]
     if edges[-1] > 1.0:
+        corrupted = corrupted.clone()  # predicted may be the same tensor
         corrupted[:, -1] |= depth <= (count * (edges[-1] - 1.0))[:, None]
     return corrupted, predicted
