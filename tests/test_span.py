@@ -129,7 +129,7 @@ def test_short_rows_have_no_favourite_position():
     assert abs(share.mean() - 0.15) < 1e-3
     inner = share[3:-3]
     assert np.abs(inner / inner.mean() - 1).max() < 0.2
-    assert 0.1 < share[0] < 0.25 and 0.1 < share[-1] < 0.25
+    assert 0.05 < share.min() and share.max() < 0.5  # neither never nor always
 
 
 @pytest.mark.parametrize("unit", ["token", "word"])
@@ -168,21 +168,18 @@ def test_rows_do_not_depend_on_their_batch():
 
 
 def test_no_draw_is_missing_where_runs_are_short():
-    """A law whose runs are far shorter than its mean in a row: the loop asks for more. Epochs are searched for a row
-    that needs it, so that the branch is run."""
-    planner = make_planner("span", make_vocabulary(), options={**TOKEN, "span_geometric_p": 0.001, "span_max_length": 50})
-    tokens = make_rows([60] * 4000, VOCABULARY)
-    extended = []
+    """Runs of a row can be far shorter than the law's mean; then more of them are drawn, and it is the same tiling as if
+    all had been drawn at once. Here the mean is put at ten times what it is, so that this happens."""
+    planner = make_planner("span", VOCABULARY, options=TOKEN)
+    planner.masker.mean *= 10
+    tokens = make_rows([60] * 40, VOCABULARY)
+    asked = []
     draws = RowDraws(1, 1, np.arange(len(tokens)))
     uniform = draws.uniform
-    draws.uniform = lambda stream, length: extended.append(length) or uniform(stream, length)
-    starts, maskable = planner.find_units(tokens, draws)
-    assert len(extended) == 2 and extended[1] == tokens.shape[1]
-    u = uniform("span-length", tokens.shape[1])
-    law = reference.law(0.001, 50)
-    for row in range(0, 4000, 40):
-        expected = reference.starts(maskable[row], maskable[row], law, u[row])
-        assert np.flatnonzero(starts[row]).tolist() == expected
+    draws.uniform = lambda stream, length: asked.append(length) or uniform(stream, length)
+    starts, _ = planner.find_units(tokens, draws)
+    assert len(asked) == 2 and asked[0] < asked[1] == tokens.shape[1]
+    assert np.array_equal(starts, unit_starts(make_planner("span", VOCABULARY, options=TOKEN), tokens))
 
 
 @pytest.mark.parametrize(
