@@ -24,9 +24,7 @@ class Pieces:
         pieces = [b""] * NSPECIAL + [s.lstrip("▁").encode() for s in self.symbols] + [b""]
         begins = np.array([True] * NSPECIAL + [s.startswith("▁") for s in self.symbols] + [True])
         self.pieces, self.begins = pieces, begins
-        self.vocabulary = make_vocabulary(
-            len(pieces), find_word_begins=lambda: begins, find_pieces=lambda: pieces
-        )
+        self.vocabulary = make_vocabulary(len(pieces), find_word_begins=lambda: begins, find_pieces=lambda: pieces)
 
     def row(self, text):
         """``"▁New ▁York </s> ▁a"`` to ids, with ``<s>`` before."""
@@ -52,7 +50,9 @@ def units(planner, pieces, text, seed=1):
     return ["".join(names[tokens[0, p]] for p in unit) for unit in units_of(starts[0], maskable[0])]
 
 
-CITY = "▁we ▁like ▁New ▁York ▁Ci ty ▁( ) , . ▁ ▁h am bur ger s ▁don ' t ▁-- $ 5 ▁$ ▁million ▁state - of - the - art ▁YO RK".split()
+CITY = (
+    "▁we ▁like ▁New ▁York ▁Ci ty ▁( ) , . ▁ ▁h am bur ger s ▁don ' t ▁-- $ 5 ▁$ ▁million ▁state - of - the - art ▁YO RK"
+).split()
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_pieces_that_cut_a_character(tmp_path):
 
 
 def test_overlaps_are_settled_half_and_half(tmp_path, city):
-    """"new york" and "york city" on "new york city": each wins in half of 20,000 rows, within 4.5 standard errors; what
+    """ "new york" and "york city" on "new york city": each wins in half of 20,000 rows, within 4.5 standard errors; what
     the loser leaves is a word."""
     planner = make(tmp_path, city, ["new york", "york city"])
     tokens = np.repeat(city.rows("▁we ▁New ▁York ▁Ci ty"), 20000, axis=0)
@@ -193,7 +193,8 @@ def test_equals_the_reference(tmp_path_factory, texts, phrases, seed):
 @pytest.mark.parametrize("rate", [0.01, 0.15, 0.4, 0.95])
 def test_whole_budget_never_splits_a_phrase_and_meets_the_rate(tmp_path, city, rate):
     planner = make(tmp_path, city, ["new york city", "we like"])
-    tokens = np.repeat(city.rows("▁we ▁like ▁New ▁York ▁Ci ty , ▁h am bur ger s ▁don ' t ▁like ▁New ▁York"), 8000, axis=0)
+    text = "▁we ▁like ▁New ▁York ▁Ci ty , ▁h am bur ger s ▁don ' t ▁like ▁New ▁York"
+    tokens = np.repeat(city.rows(text), 8000, axis=0)
     plan = draw_plan(planner, tokens)
     chosen = select(torch.from_numpy(plan.depth), torch.from_numpy(plan.count), Rates(rate, rate))[0][:, 0].numpy()
     starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(8000)))
@@ -218,8 +219,9 @@ def test_one_replacement_a_unit(tmp_path, city):
 
 def test_rows_do_not_depend_on_their_batch(tmp_path, city):
     planner = make(tmp_path, city, ["new york", "york city", "city we", "we like"])
-    texts = ["▁we ▁New ▁York ▁Ci ty ▁we ▁like", "▁New", "▁York ▁Ci ty ▁we ▁like ▁New ▁York ▁Ci ty", "▁like , ▁New ▁York"]
-    tokens = city.rows(*texts)
+    tokens = city.rows(
+        "▁we ▁New ▁York ▁Ci ty ▁we ▁like", "▁New", "▁York ▁Ci ty ▁we ▁like ▁New ▁York ▁Ci ty", "▁like , ▁New ▁York"
+    )
     together = draw_plan(planner, tokens)
     for row in range(len(tokens)):
         width = int((tokens[row] != PAD).sum())
@@ -240,7 +242,7 @@ def test_words_longer_than_the_table_of_powers(tmp_path):
 
 
 def test_hashes_do_not_depend_on_the_cut():
-    whole = hash_bytes("hamburger".encode())
+    whole = hash_bytes(b"hamburger")
     parts, before = 0, 0
     for piece in ("ham", "b", "", "urger"):
         parts += hash_bytes(piece.encode()) * pow(0xD1342543DE82EF95, before, 2**64)

@@ -79,8 +79,8 @@ def test_run_lengths_follow_the_law(unit):
 
 def test_selected_spans_follow_the_law():
     """Spans that masking began, in random order up to the cut, have the law of all spans: whether one is begun depends
-    on those before it, not on its own length (Wald). The one at the cut counts with its whole length. Rows are long, and
-    the row's first and last runs, which the edges cut, are left out."""
+    on those before it, not on its own length (Wald). The one at the cut counts with its whole length. Rows are long,
+    and the row's first and last runs, which the edges cut, are left out."""
     tokens = make_rows([400] * 300, VOCABULARY)
     planner = make_planner("span", VOCABULARY, options=TOKEN)
     plan = draw_plan(planner, tokens)
@@ -168,8 +168,8 @@ def test_rows_do_not_depend_on_their_batch():
 
 
 def test_no_draw_is_missing_where_runs_are_short():
-    """Runs of a row can be far shorter than the law's mean; then more of them are drawn, and it is the same tiling as if
-    all had been drawn at once. Here the mean is put at ten times what it is, so that this happens."""
+    """Runs of a row can be far shorter than the law's mean; then more of them are drawn, and it is the same tiling as
+    if all had been drawn at once. Here the mean is put at ten times what it is, so that this happens."""
     planner = make_planner("span", VOCABULARY, options=TOKEN)
     planner.masker.mean *= 10
     tokens = make_rows([60] * 40, VOCABULARY)

@@ -8,7 +8,8 @@ def is_mark(text):
 
 
 def cut_word(text):
-    """``"(York),"`` to ``["(", "York", "),"]``; a word that is all punctuation, or has none at its edges, stays whole."""
+    """``"(York),"`` to ``["(", "York", "),"]``; a word that is all punctuation, or has none at its edges, stays
+    whole."""
     if is_mark(text):
         return [text]
     begin, end = 0, len(text)
