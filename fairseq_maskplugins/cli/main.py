@@ -8,6 +8,7 @@ from typing import List, Optional
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
 COMMANDS = {
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
+    "show-masks": ("fairseq_maskplugins.cli.cli_show_masks", "print rows of a data directory as they would be masked"),
 }
 
 

@@ -1,0 +1,201 @@
+"""``maskplugins show-masks DATA``: print rows of a data directory as training would mask them, and what was
+measured."""
+
+import argparse
+import os
+import shlex
+import sys
+import tempfile
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.registry import REGISTRIES
+from omegaconf import OmegaConf
+
+from ..decoupled_mlm.apply import PLAN_KEY
+from ..decoupled_mlm.plan import Planner, select
+from ..decoupled_mlm.rates import Rates
+from ..decoupled_mlm.register import build_config
+from ..decoupled_mlm.task import DecoupledMLMTask
+from ..errors import UsageError
+from ..maskers import MASKERS, build_masker
+from ..rng import RowDraws
+from ..show_masks.measure import RANDOM, Token, Totals, classify, histogram, run_lengths
+from ..show_masks.page import render_page
+from ..show_masks.terminal import render_legend, render_row, render_totals
+from ..show_masks.texts import entry_texts
+
+BATCH, LONGEST_RUN = 128, 15
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    own = parser.add_argument_group("show-masks")
+    own.add_argument("--split", default="valid", help="split of DATA to read (default: valid)")
+    own.add_argument("--rows", type=int, default=5, help="rows to print, 0 or more (default: 5)")
+    own.add_argument("--measure", type=int, default=1000, help="rows to measure, at least 1 (default: 1000)")
+    own.add_argument("--epoch", type=int, default=1, help="epoch whose masks are drawn, 1 or more (default: 1)")
+    own.add_argument("--update", type=int, default=0, help="update number, for rate schedules (default: 0)")
+    own.add_argument("--html", metavar="FILE", help="also write a page with the rows, the figures and plots")
+    own.add_argument("--seed", type=int, default=1, help="as for fairseq-train (default: 1)")
+    own.add_argument("--max-update", type=int, default=0, help="as for fairseq-train: where rate schedules end")
+    bpe = parser.add_argument_group("the tokenizer of the data, as for fairseq-train")
+    bpe.add_argument("--bpe", choices=sorted(REGISTRIES["bpe"]["registry"]))
+    for dataclass in REGISTRIES["bpe"]["dataclass_registry"].values():
+        instance = dataclass()
+        for name in instance._get_all_attributes():  # a model is required only by the --bpe that is chosen
+            if instance._get_default(name) == "???":
+                setattr(instance, name, None)
+        gen_parser_from_dataclass(_Optional(bpe), instance)
+    task = parser.add_argument_group("the options of --task decoupled_mlm")
+    gen_parser_from_dataclass(task, build_config()())
+
+
+class _Optional:
+    """An argument group that requires nothing."""
+
+    def __init__(self, group: Any):
+        self.group = group
+
+    def add_argument(self, *names: str, **kwargs: Any) -> None:
+        self.group.add_argument(*names, **{key: value for key, value in kwargs.items() if key != "required"})
+
+
+def run(args: argparse.Namespace) -> None:
+    for name, lowest in (("rows", 0), ("measure", 1), ("epoch", 1), ("update", 0)):
+        if getattr(args, name) < lowest:
+            raise UsageError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
+    if args.html and not os.path.isdir(os.path.dirname(args.html) or "."):
+        raise UsageError(f"--html {args.html}: its folder does not exist")
+    task = DecoupledMLMTask.setup_task(_task_config(args))
+    task.load_dataset(args.split)
+    dataset = task.datasets[args.split]
+    dataset.set_epoch(args.epoch)
+    rates = task.schedule.at(args.update)
+    texts = entry_texts(task.dictionary.symbols, task.planner.vocabulary)
+    # spread over the split, the same for the same numbers
+    indices = np.unique(np.linspace(0, len(dataset) - 1, min(args.measure, len(dataset))).astype(np.int64))
+
+    totals, rows = Totals(), []
+    for batch in _batches(indices):
+        sample = dataset.collater([dataset[int(index)] for index in batch])
+        shown = max(0, args.rows - len(rows))
+        rows += _read_batch(task, sample, rates, totals, texts, shown, RowDraws(args.seed, args.epoch, batch))
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    print(f"{render_legend(colour)}\n")
+    for index, copies in zip(indices, rows):
+        for number, tokens in enumerate(copies):
+            name = f"row {index}" + (f", copy {number + 1} of {len(copies)}" if len(copies) > 1 else "")
+            print(f"{name}: {render_row(tokens, colour)}\n")
+    print("\n".join(render_totals(totals, rates.corruption, rates.prediction)))
+    if args.html:
+        runs, left_out = _compare(task, dataset, indices, rates, args)
+        title = f"Masks of {args.data}, {args.split}: --masker {task.masker_name}"
+        page = render_page(title, _command(), rows, totals, (rates.corruption, rates.prediction), runs, left_out)
+        _write(args.html, page)
+        print(f"\nwrote {args.html}")
+
+
+def _task_config(args: argparse.Namespace) -> Any:
+    cfg = build_config().from_namespace(args)
+    cfg.seed, cfg.max_update, cfg.bpe_config = args.seed, args.max_update, None
+    for name in ("batch_size", "batch_size_valid", "dataset_impl", "tpu"):  # values of parts that are not asked here
+        if str(getattr(cfg, name, "")).startswith("${"):
+            setattr(cfg, name, None)
+    if args.bpe is not None:
+        dataclass = REGISTRIES["bpe"]["dataclass_registry"].get(args.bpe)
+        if dataclass is None:
+            cfg.bpe_config = args.bpe
+        else:
+            values = {k: getattr(args, k) for k in dataclass.__dataclass_fields__ if not k.startswith("_")}
+            for name, value in values.items():
+                if value is None and dataclass()._get_default(name) == "???":
+                    raise UsageError(f"--bpe {args.bpe} needs --{name.replace('_', '-')}")
+            cfg.bpe_config = OmegaConf.create({"_name": args.bpe, **values})
+    return cfg
+
+
+def _batches(indices: np.ndarray) -> List[np.ndarray]:
+    return [indices[begin : begin + BATCH] for begin in range(0, len(indices), BATCH)]
+
+
+def _read_batch(
+    task: Any, sample: Dict[str, Any], rates: Rates, totals: Totals, texts: List[str], shown: int, draws: RowDraws
+) -> List[List[List[Token]]]:
+    """Count a batch, and give its first rows as copies of tokens."""
+    plan = sample[PLAN_KEY]
+    corrupted, predicted = (part.flatten(0, 1).numpy() for part in select(plan["depth"], plan["count"], rates))
+    masked = task.mask_batch(sample, rates)
+    tokens, source = masked["tokens"].numpy(), masked["net_input"]["src_tokens"].numpy()
+    states = classify(tokens, source, corrupted, task.mask_idx)
+    starts, maskable = task.planner.find_units(sample["net_input"]["src_tokens"].numpy(), draws)
+    totals.add(states, predicted, maskable, starts, rates.copies)
+    pad = task.dictionary.pad()
+
+    def tokens_of(line: int) -> List[Token]:
+        row = line // rates.copies
+        return [
+            Token(
+                texts[tokens[line, t]],
+                int(states[line, t]),
+                bool(predicted[line, t]),
+                texts[source[line, t]] if states[line, t] == RANDOM else "",
+                bool(starts[row, t]),
+                not maskable[row, t],
+            )
+            for t in np.flatnonzero(tokens[line] != pad)
+        ]
+
+    return [
+        [tokens_of(row * rates.copies + copy) for copy in range(rates.copies)]
+        for row in range(min(shown, len(maskable)))
+    ]
+
+
+def _compare(
+    task: Any, dataset: Any, indices: np.ndarray, rates: Rates, args: argparse.Namespace
+) -> Tuple[Dict[str, List[float]], Dict[str, str]]:
+    """Shares of the run lengths for every masker that these options can build, and why others can't be."""
+    cfg, runs, left_out = task.cfg, {}, {}
+    for name in sorted(MASKERS, key=lambda other: other != task.masker_name):
+        merge: Tuple[int, float] = (1, 0.0)
+        try:
+            masker = build_masker(name, cfg, task.planner.vocabulary)
+        except UsageError as error:
+            left_out[name] = str(error).split(": ", 1)[1]
+            continue
+        if masker.can_merge and name == task.masker_name:
+            merge = (cfg.mask_multiple_length, cfg.mask_stdev)
+        planner = Planner(masker, cfg.mask_budget, 0.0, 0.0, *merge)
+        found = []
+        for batch in _batches(indices):
+            tokens = dataset.collater([dataset[int(index)] for index in batch])["net_input"]["src_tokens"].numpy()
+            plan = planner.draw(tokens, RowDraws(args.seed, args.epoch, batch))
+            one = Rates(rates.corruption, rates.corruption)
+            corrupted = select(torch.from_numpy(plan.depth), torch.from_numpy(plan.count), one)[0][:, 0]
+            found.append(run_lengths(corrupted.numpy()))
+        counts = histogram(np.concatenate(found), LONGEST_RUN)
+        runs[name] = (counts / max(1, counts.sum())).tolist()
+    return runs, left_out
+
+
+def _command(arguments: Optional[List[str]] = None) -> str:
+    return "maskplugins " + " ".join(map(shlex.quote, sys.argv[1:] if arguments is None else arguments))
+
+
+def _write(path: str, text: str) -> None:
+    """Write under a temporary name and rename."""
+    folder = os.path.dirname(path) or "."
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise UsageError(f"--html {path}: can't be written: {error.strerror or error}")
