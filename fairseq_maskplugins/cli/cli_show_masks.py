@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     rates = task.schedule.at(args.update)
     texts = entry_texts(task.dictionary.symbols, task.planner.vocabulary)
     # spread over the split, the same for the same numbers
-    indices = np.unique(np.linspace(0, len(dataset) - 1, min(args.measure, len(dataset))).astype(np.int64))
+    indices = np.unique(np.linspace(0, len(dataset) - 1, min(args.measure, len(dataset))).round().astype(int))
 
     totals, rows = Totals(), []
     for batch in _batches(indices):
@@ -133,19 +133,15 @@ def _read_batch(
     totals.add(states, predicted, maskable, starts, rates.copies)
     pad = task.dictionary.pad()
 
+    def token_at(line: int, t: int) -> Token:
+        row, text, state = line // rates.copies, texts[tokens[line, t]], int(states[line, t])
+        if t > 0 and not maskable[row, t - 1] and not text.startswith(" "):
+            text = " " + text  # the first word of a line has no mark in GPT-2's BPE
+        became = texts[source[line, t]] if state == RANDOM else ""
+        return Token(text, state, bool(predicted[line, t]), became, bool(starts[row, t]), not maskable[row, t])
+
     def tokens_of(line: int) -> List[Token]:
-        row = line // rates.copies
-        return [
-            Token(
-                texts[tokens[line, t]],
-                int(states[line, t]),
-                bool(predicted[line, t]),
-                texts[source[line, t]] if states[line, t] == RANDOM else "",
-                bool(starts[row, t]),
-                not maskable[row, t],
-            )
-            for t in np.flatnonzero(tokens[line] != pad)
-        ]
+        return [token_at(line, t) for t in np.flatnonzero(tokens[line] != pad)]
 
     return [
         [tokens_of(row * rates.copies + copy) for copy in range(rates.copies)]
