@@ -28,7 +28,7 @@ setup(
     extras_require={
         "sentencepiece": ["sentencepiece"],
         "tensorboard": ["tensorboard"],
-        "test": ["pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff", "regex"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"],
         "bench": ["transformers"],
     },
     entry_points={"console_scripts": ["maskplugins = fairseq_maskplugins.cli.main:main"]},

@@ -128,11 +128,21 @@ def load_weights(path):
     return torch.load(path, map_location="cpu")["model"]
 
 
+# fairseq 0.12.2 keeps copies of every layer's weights for a fused inference path: never trained, and made anew from the
+# trained weights when a checkpoint is loaded, so that they say nothing of a run
+FUSED_COPY = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+
+
+def trained(tensors):
+    """A dict of tensors by name without fairseq's copies for inference."""
+    return {name: tensor for name, tensor in tensors.items() if not FUSED_COPY.search(name)}
+
+
 def assert_same_weights(one, other):
     """Bit-equal model tensors in two checkpoint files."""
     import torch
 
-    a, b = load_weights(one), load_weights(other)
+    a, b = trained(load_weights(one)), trained(load_weights(other))
     assert a.keys() == b.keys()
     different = [name for name in a if not torch.equal(a[name], b[name])]
     assert not different, f"{len(different)} of {len(a)} tensors differ: {different[:5]}"
@@ -190,3 +200,38 @@ def kill_when(command, ready, timeout=300):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     return process.communicate()[0]
+
+
+def parse(data, *options, base=TINY + MLM):
+    """The configuration that ``fairseq-train`` would make of these options, in this process."""
+    from fairseq import options as fairseq_options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    parser = fairseq_options.get_training_parser()
+    arguments = [str(data), "--user-dir", str(USER_DIR), *base, *map(str, options)]
+    return convert_namespace_to_omegaconf(fairseq_options.parse_args_and_arch(parser, input_args=arguments))
+
+
+def make_task(data, *options, **kwargs):
+    """``(task, cfg)`` as ``fairseq-train`` would set them up."""
+    from fairseq import tasks
+
+    cfg = parse(data, *options, **kwargs)
+    return tasks.setup_task(cfg.task), cfg
+
+
+def batches(task, cfg, split="train", epoch=1, num_workers=0, shuffle=True, **kwargs):
+    """The batches of an epoch, as the trainer's data loader gives them."""
+    if split not in task.datasets:
+        task.load_dataset(split, epoch=epoch)
+    kwargs.setdefault("max_sentences", cfg.dataset.batch_size)
+    kwargs.setdefault("max_tokens", cfg.dataset.max_tokens)
+    iterator = task.get_batch_iterator(
+        task.dataset(split),
+        seed=cfg.common.seed,
+        num_workers=num_workers,
+        epoch=epoch,
+        disable_iterator_cache=True,
+        **kwargs,
+    )
+    return list(iterator.next_epoch_itr(shuffle=shuffle, set_dataset_epoch=shuffle))

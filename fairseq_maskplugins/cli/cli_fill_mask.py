@@ -1,0 +1,94 @@
+"""``maskplugins fill-mask``: fill <mask> in sentences with a masked language model that fairseq trained."""
+
+import argparse
+import os
+from typing import Any, List, Tuple
+
+import torch
+
+from ..errors import UsageError
+
+EXAMPLE = """example:
+  maskplugins fill-mask checkpoints/checkpoint_best.pt data-bin \\
+      --bpe sentencepiece --sentencepiece-model sp.model 'The capital of France is <mask> .'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLE
+    parser.add_argument("checkpoint", help="checkpoint of a masked language model (RoBERTa and its like)")
+    parser.add_argument("data", help="data directory that it was trained on; its dict.txt is read")
+    parser.add_argument("text", nargs="+", help="sentences, each with one or more <mask>")
+    parser.add_argument("--bpe", help="tokenizer (default: the one named in the checkpoint)")
+    parser.add_argument("--sentencepiece-model", help="model file, for --bpe sentencepiece")
+    parser.add_argument("--gpt2-encoder-json", help="encoder.json, for --bpe gpt2")
+    parser.add_argument("--gpt2-vocab-bpe", help="vocab.bpe, for --bpe gpt2")
+    parser.add_argument("--topk", type=int, default=5, help="how many fillings to show for each <mask> (default: 5)")
+
+
+def encode_around_masks(encode: Any, text: str) -> List[str]:
+    """Tokens of a text with ``<mask>`` standing for whole tokens.
+
+    The pieces of text between the masks are encoded on their own. A tokenizer that marks the beginning of words with
+    ``▁`` puts one before each piece; it is taken off where no space follows the mask.
+    """
+    tokens: List[str] = []
+    for number, span in enumerate(text.split("<mask>")):
+        if number:
+            tokens.append("<mask>")
+        # the space before a mask belongs to the word that fills it
+        pieces = encode(span.rstrip()).split() if span.strip() else []
+        if pieces and number and not span[0].isspace() and pieces[0].startswith("▁"):
+            pieces = [pieces[0][1:]] * bool(pieces[0][1:]) + pieces[1:]
+        tokens.extend(pieces)
+    return tokens
+
+
+def fill(model: Any, dictionary: Any, mask: int, tokens: List[str], topk: int) -> List[List[Tuple[float, str]]]:
+    """The likeliest fillings: for each mask ``topk`` pairs of probability and symbol, the likeliest first."""
+    ids = [dictionary.bos()] + [mask if t == "<mask>" else dictionary.index(t) for t in tokens] + [dictionary.eos()]
+    source = torch.tensor([ids])
+    if source.size(1) > model.max_positions():
+        raise UsageError(f"the text must have at most {model.max_positions()} tokens, got {source.size(1)}")
+    with torch.no_grad():
+        logits = model(source, masked_tokens=source == mask)[0].float()
+    logits = logits.view(-1, logits.size(-1))[:, : len(dictionary)]
+    logits[:, : dictionary.nspecial] = float("-inf")
+    logits[:, mask] = float("-inf")
+    best = logits.softmax(dim=-1).topk(min(topk, logits.size(-1)), dim=-1)
+    return [
+        [(p, dictionary[i]) for p, i in zip(row_p, row_i)] for row_p, row_i in zip(best.values.tolist(), best.indices.tolist())
+    ]
+
+
+def run(args: argparse.Namespace) -> None:
+    from fairseq import checkpoint_utils
+    from fairseq.data import encoders
+    from omegaconf import OmegaConf
+
+    for text in args.text:
+        if "<mask>" not in text:
+            raise UsageError(f"every sentence needs a <mask>, got {text!r}")
+    if args.topk < 1:
+        raise UsageError(f"--topk must be at least 1, got {args.topk}")
+    if not os.path.isfile(args.checkpoint):
+        raise UsageError(f"{args.checkpoint}: no such checkpoint")
+    if not os.path.isfile(os.path.join(args.data, "dict.txt")):
+        raise UsageError(f"{args.data}: no dict.txt there; it must be the data directory of the training")
+    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], {"data": args.data})
+    names = ("sentencepiece_model", "gpt2_encoder_json", "gpt2_vocab_bpe")
+    given = {name: getattr(args, name) for name in names if getattr(args, name)}
+    bpe = {"_name": args.bpe, **given} if args.bpe else cfg.bpe
+    if bpe is None:
+        raise UsageError("--bpe is needed: the checkpoint does not name its tokenizer")
+    try:
+        encode = encoders.build_bpe(OmegaConf.create(bpe) if isinstance(bpe, dict) else bpe).encode
+    except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
+        raise UsageError(f"--bpe: can't load the tokenizer: {type(error).__name__}: {' '.join(str(error).split())}")
+    model = models[0].eval()
+    mask = task.dictionary.index("<mask>")
+    for text in args.text:
+        print(text)
+        for number, fillings in enumerate(fill(model, task.dictionary, mask, encode_around_masks(encode, text), args.topk), 1):
+            shown = ", ".join(f"{symbol.replace('▁', '')} {probability:.3f}" for probability, symbol in fillings)
+            print(f"  <mask> {number}: {shown}")

@@ -1,0 +1,46 @@
+# Shared by quickstart.sh and test.sh: finding Pythons and building virtual environments. Source it, don't run it.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '\n== %s\n' "$*"; }
+
+# find_python 3.11: print the path of a Python of that version, or fail
+find_python() {
+    local candidate
+    for candidate in "python$1" "$HOME"/.pyenv/versions/"$1".*/bin/python python3 python; do
+        if command -v "$candidate" >/dev/null 2>&1 &&
+            [ "$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$1" ]; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# make_env DIR PYTHON EXTRAS: a virtual environment with the fairseq that goes with this Python, and this package.
+# Done once: a stamp with the sum of what decides its content says so. An interrupted one is finished.
+make_env() {
+    local dir=$1 python=$2 extras=$3 version stamp pip
+    version=$("$python" -c 'import sys; print("%d%02d" % sys.version_info[:2])')
+    stamp=$(cat "$ROOT/setup.py" "$ROOT/scripts/lib.sh" | cksum | tr -d ' ')-$extras
+    if [ "$(cat "$dir/.maskplugins-stamp" 2>/dev/null)" = "$stamp" ]; then
+        echo "environment $dir is ready"
+        return 0
+    fi
+    say "building environment $dir with $("$python" --version) (some minutes the first time)"
+    [ -x "$dir/bin/python" ] || "$python" -m venv "$dir" || return 1
+    pip="$dir/bin/python -m pip install -q --disable-pip-version-check"
+    if [ "$version" -ge 311 ]; then
+        # MASKPLUGINS_TORCH chooses another build of torch, one for your CUDA, say
+        $pip "${MASKPLUGINS_TORCH:-torch==2.13.0}" numpy cython 'setuptools<81' wheel || return 1
+        # without isolation pip would fetch a second torch only to compile
+        $pip --no-build-isolation fairseq-fixed==0.12.3.1 || return 1
+    else
+        # omegaconf 2.0.6 has metadata that newer pips refuse
+        $pip 'pip<24.1' || return 1
+        $pip torch==1.12.1 torchaudio==0.12.1 'numpy<2' || return 1
+        $pip fairseq==0.12.2 'numpy<2' || return 1
+    fi
+    $pip -e "$ROOT[$extras]" || return 1
+    printf '%s' "$stamp" >"$dir/.maskplugins-stamp"
+}

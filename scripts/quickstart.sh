@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Pretrain a small RoBERTa on Wikipedia's lead sections with separate corruption and prediction rates, then fill masks.
+# Sets up what it needs, shows what it does, skips what is done, and goes on where it was interrupted.
+#
+#   bash scripts/quickstart.sh [OUTPUT_DIR]        (default: quickstart-run)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$ROOT"
+
+python=""
+for version in 3.11 3.12 3.13 3.10 3.9; do
+    python=$(find_python $version) && break
+done
+[ -n "$python" ] || { echo "no Python 3.9 to 3.13 found" >&2; exit 1; }
+say "[1/6] environment"
+make_env "$ROOT/.venv/quickstart-$version" "$python" sentencepiece
+exec "$ROOT/.venv/quickstart-$version/bin/python" "$ROOT/scripts/quickstart.py" "${1:-$ROOT/quickstart-run}"

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Set up both generations of fairseq, check the code's form, and run the tests in each.
+#
+#   bash scripts/test.sh [pytest arguments]
+#
+# Python 3.11 (else 3.12, 3.13) runs fairseq-fixed 0.12.3.1, Python 3.10 (else 3.9) runs fairseq 0.12.2. Where one of the
+# two Pythons is missing, the other is tested, and a line at the end says so.
+set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$ROOT"
+export OMP_NUM_THREADS=1  # workers with several threads each fight for the cores
+failed=0
+missing=""
+checked=""
+
+run_generation() { # NAME [pytest arguments]
+    local name=$1 version="" python="" dir
+    shift
+    for version in $GENERATION_PYTHONS; do
+        python=$(find_python "$version") && break
+    done
+    if [ -z "$python" ]; then
+        missing="$missing\nNOT TESTED: $name: no Python of $GENERATION_PYTHONS was found"
+        return
+    fi
+    dir="$ROOT/.venv/test-$version"
+    make_env "$dir" "$python" test || { echo "building the environment for $name failed" >&2; failed=1; return; }
+    if [ -z "$checked" ]; then
+        say "ruff"
+        "$dir/bin/ruff" check . && "$dir/bin/ruff" format --check . || failed=1
+        checked=yes
+    fi
+    say "tests with $name on Python $version"
+    "$dir/bin/python" -m pytest -q -n "${MASKPLUGINS_TEST_WORKERS:-2}" --dist worksteal --durations 10 "$@" || failed=1
+}
+
+GENERATION_PYTHONS="3.11 3.12 3.13" run_generation "fairseq-fixed 0.12.3.1" "$@"
+GENERATION_PYTHONS="3.10 3.9" run_generation "fairseq 0.12.2" "$@"
+if [ -n "$missing" ]; then
+    printf '\n!!!%b\n' "$missing" | tee /dev/stderr
+fi
+if [ "$failed" -ne 0 ]; then
+    say "FAILED"
+    exit 1
+fi
+[ -n "$checked" ] || { echo "no supported Python was found: nothing was tested" >&2; exit 1; }
+say "all passed"

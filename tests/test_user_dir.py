@@ -1,0 +1,119 @@
+"""``--user-dir`` from anywhere and by any name, the rule of imports, and plug-ins of users that build on ours."""
+
+import ast
+import sys
+
+import harness
+import pytest
+
+PACKAGE = harness.USER_DIR
+ADAPTERS = {"dataset.py", "task.py", "criterion.py", "model.py", "optimizer.py", "register.py", "compat.py", "__init__.py"}
+
+
+def parse_arguments(user_dir, cwd, before=""):
+    """Have fairseq import a user dir and parse our task's options, in a process of its own."""
+    code = f"""
+{before}
+from fairseq import options
+parser = options.get_training_parser()
+argv = ["data", "--user-dir", {str(user_dir)!r}, "--task", "decoupled_mlm", "--corruption-rate", "0.3", "--arch", "roberta_base"]
+for _ in range(2):  # twice in one process
+    args = options.parse_args_and_arch(options.get_training_parser(), input_args=argv)
+assert args.corruption_rate == 0.3
+import fairseq_maskplugins
+from fairseq.tasks import TASK_REGISTRY
+assert TASK_REGISTRY["decoupled_mlm"].__module__ == "fairseq_maskplugins.decoupled_mlm.task"
+"""
+    return harness.run([sys.executable, "-W", "ignore", "-c", code], cwd=cwd, check=True)
+
+
+def test_from_the_checkout():
+    parse_arguments("fairseq_maskplugins", cwd=PACKAGE.parent)
+
+
+def test_from_any_directory(tmp_path):
+    parse_arguments(PACKAGE, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fairseq_maskplugins", "plugins"])
+def test_through_a_symlink(name, tmp_path):
+    (tmp_path / name).symlink_to(PACKAGE)
+    parse_arguments(tmp_path / name, cwd=tmp_path)
+    parse_arguments(name, cwd=tmp_path, before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins")
+
+
+def test_imported_by_name_first(tmp_path):
+    parse_arguments(PACKAGE, cwd=tmp_path, before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins")
+
+
+def test_beside_a_folder_called_fairseq(tmp_path):
+    """A checkout of fairseq's sources beside the plug-in must not stand in for the installed fairseq."""
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq_maskplugins").symlink_to(PACKAGE)
+    parse_arguments(tmp_path / "fairseq_maskplugins", cwd=tmp_path)
+
+
+def fairseq_imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module]
+        if any(name.split(".")[0] in ("fairseq", "fairseq_cli") for name in names):
+            return True
+    return False
+
+
+def test_only_adapters_import_fairseq():
+    found = {path for path in PACKAGE.rglob("*.py") if fairseq_imports(path)}
+    assert found, "the test reads no imports"
+    wrong = {path for path in found if path.name not in ADAPTERS and path.parent != PACKAGE / "cli"}
+    assert not wrong
+
+
+def test_pure_parts_import_without_fairseq():
+    """Everything that is no adapter can be used where fairseq is not installed."""
+    pure = [p for p in PACKAGE.rglob("*.py") if p.name not in ADAPTERS and p.parent != PACKAGE / "cli"]
+    names = [".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts) for p in pure]
+    assert len(names) > 8
+    code = f"""
+import sys, types, importlib
+sys.modules["fairseq"] = None  # importing it fails
+package = types.ModuleType("fairseq_maskplugins")
+package.__path__ = [{str(PACKAGE)!r}]
+sys.modules["fairseq_maskplugins"] = package
+for name in {names!r}:
+    importlib.import_module(name)
+"""
+    harness.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_users_own_masker(corpus, tmp_path):
+    """examples/extending: a masker with an option of its own, from a user dir that imports ours."""
+    example = harness.ROOT / "examples" / "extending"
+    options = ["--masker", "every_nth", "--every-nth", "3", "--max-update", "2"]
+    log = harness.train(corpus / "bin", tmp_path / "run", *options, user_dir=example)
+    assert sorted(log.losses()) == [1, 2]
+    bad = harness.train(corpus / "bin", tmp_path / "bad", "--masker", "every_nth", "--every-nth", "0", user_dir=example, check=False)
+    assert bad.text.strip().splitlines()[-1] == "fairseq_maskplugins: --every-nth must be at least 1, got 0"
+
+
+def test_masker_registry_refuses():
+    from dataclasses import dataclass
+
+    from fairseq_maskplugins.maskers import MASKERS, Masker, MaskerConfig, register_masker
+
+    @dataclass
+    class Taken(MaskerConfig):
+        mask_prob: float = 0.1
+
+    with pytest.raises(ValueError, match="masker 'uniform' is already registered, by UniformMasker"):
+        register_masker("uniform")(Masker)
+    with pytest.raises(ValueError, match="must extend Masker"):
+        register_masker("new")(dict)
+    with pytest.raises(ValueError, match="must extend MaskerConfig"):
+        register_masker("new", config=dict)(type("New", (Masker,), {}))
+    with pytest.raises(ValueError, match="masker 'new': option 'mask_prob' is taken by --task decoupled_mlm"):
+        register_masker("new", config=Taken)(type("New", (Masker,), {}))
+    assert "new" not in MASKERS
