@@ -110,7 +110,7 @@ def test_edge_effect_is_the_computed_one():
     orders says, within 4.5 binomial standard errors. Edge runs are shorter, so edges are masked a little more often."""
     law = [Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)]
     exact = [float(q) for q in reference.position_probability(7, law, 3)]
-    assert abs(sum(exact) - 3) < 1e-12
+    assert abs(sum(exact) - 3) < 1e-12 and exact == exact[::-1]  # neither end is favoured over the other
     tokens = make_rows([7] * 60000, VOCABULARY)
     planner = make_planner("span", VOCABULARY, options={**TOKEN, "span_max_length": 3})
     masker = planner.masker
@@ -128,6 +128,7 @@ def test_short_rows_have_no_favourite_position():
     share = cut(draw_plan(make_planner("span", VOCABULARY, options=TOKEN), tokens), 0.15)[:, 1:21].mean(axis=0)
     assert abs(share.mean() - 0.15) < 1e-3
     inner = share[3:-3]
+    assert np.abs(share - share[::-1]).max() < 4.5 * (2 * 0.15 * 0.85 / 50000) ** 0.5  # the two ends are alike
     assert np.abs(inner / inner.mean() - 1).max() < 0.2
     assert 0.05 < share.min() and share.max() < 0.5  # neither never nor always
 

@@ -5,7 +5,7 @@ tokens 0 to n-1; tokens of one unit are neighbours in the ranking. With ``[s, e)
 own rank and ``v`` uniform in (0, 1], its **depth** is
 
 - budget ``exact``: ``r + v``, one ``v`` per row: a rate ``x`` takes exactly ``floor(x n + 1 - v)`` tokens, and the unit
-  at the cut is truncated;
+  at the cut is truncated, at its end or at its begin;
 - budget ``whole``: ``s + v (e - s)``, one ``v`` per unit: a unit is taken whole, or not at all.
 
 A rate ``x`` selects the tokens of depth at most ``x n``. Either way the expected number selected is ``x n`` exactly, a
@@ -92,7 +92,11 @@ class Planner:
         elif single:
             depth = ranked.begin
         else:
-            depth = ranked.expand(ranked.begin - ranked.first) + np.arange(tokens.size)
+            # ranks in a unit go up or down the row, so that truncation does not favour the begins of units, and with
+            # them the begin of the row
+            down = ranked.is_backward
+            depth = ranked.expand(ranked.begin + np.where(down, ranked.first + ranked.length - 1, -ranked.first))
+            depth += ranked.expand(1 - 2 * down.view(np.int8)) * np.arange(tokens.size)
         depth = depth.reshape(tokens.shape)
         if self.budget == "exact":
             depth += 1.0 - draws.uniform("row-cut", 1)

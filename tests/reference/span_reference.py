@@ -68,15 +68,16 @@ def tilings(n, probabilities):
 
 def selection_probability(lengths, cut):
     """For each position of a tiled row, the probability that it is among the first ``cut`` when units are ordered at
-    random and the unit at the cut is truncated (``cut`` whole)."""
+    random, and the unit at the cut keeps its first or its last tokens, half and half."""
     n, units = sum(lengths), len(lengths)
     first = [sum(lengths[:i]) for i in range(units)]
     counts = [0] * n
     for order in permutations(range(units)):
-        taken = [first[unit] + offset for unit in order for offset in range(lengths[unit])][:cut]
-        for position in taken:
-            counts[position] += 1
-    return [Fraction(count, factorial(units)) for count in counts]
+        for step in (1, -1):
+            taken = [p for unit in order for p in list(range(first[unit], first[unit] + lengths[unit]))[::step]]
+            for position in taken[:cut]:
+                counts[position] += 1
+    return [Fraction(count, 2 * factorial(units)) for count in counts]
 
 
 def position_probability(n, probabilities, cut):
