@@ -27,13 +27,14 @@ from argparse import Namespace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 logging.disable(logging.WARNING)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from fairseq.data import Dictionary, MaskTokensDataset, indexed_dataset  # noqa: E402
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask  # noqa: E402
+from plain_maskers import make_draws, pmi_plain, scan, spanbert, words_of  # noqa: E402
 
 from fairseq_maskplugins.decoupled_mlm.apply import mask_sample  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary  # noqa: E402
@@ -43,7 +44,7 @@ from fairseq_maskplugins.maskers import build_masker, span_law  # noqa: E402
 from fairseq_maskplugins.maskers.pmi_vocab import load_phrases  # noqa: E402
 from fairseq_maskplugins.rng import RowDraws  # noqa: E402
 
-BATCH, RATE, LONGEST = 256, 0.4, 5
+BATCH, RATE = 256, 0.4
 
 
 def make_symbols(count):
@@ -58,19 +59,6 @@ def make_tokens(dictionary, rows, length, seed):
     ids = np.random.RandomState(seed).choice(size, size=(rows, length), p=law / law.sum()) + dictionary.nspecial
     ids[:, 0] = dictionary.bos()
     return ids
-
-
-def words_of(row, symbols):
-    """Words of a row, and where each begins."""
-    words, begins = [], []
-    for position, token in enumerate(row):
-        symbol = symbols[token]
-        if symbol[0] == "▁" or not words:
-            words.append(symbol.lstrip("▁"))
-            begins.append(position)
-        else:
-            words[-1] += symbol
-    return words, begins
 
 
 def make_phrases(dictionary, symbols, tokens, count):
@@ -89,77 +77,6 @@ def make_phrases(dictionary, symbols, tokens, count):
         else:
             phrases.add(" ".join(rng.choices(vocabulary, k=number)))
     return phrases
-
-
-def draw_with_random(law):
-    """Draws of a span's length and of an anchor below n, with Python's own generator."""
-    rng, lengths, cumulative = random.Random(1), range(1, len(law) + 1), np.cumsum(law).tolist()
-    return lambda: rng.choices(lengths, cum_weights=cumulative)[0], lambda n: int(rng.random() * n)
-
-
-def draw_with_numpy(law):
-    """The same with numpy's ``choice``, as SpanBERT's published code draws."""
-    rng, lengths = np.random.RandomState(1), np.arange(1, len(law) + 1)
-    return lambda: rng.choice(lengths, p=law), lambda n: rng.choice(n)
-
-
-def spanbert(rows, begins, budget, draws, mask, pad):
-    """Plain Python: an anchor anywhere, moved to its word's start, and a number of words drawn by the law, until enough
-    tokens are masked; source and target of every row."""
-    (draw_length, draw_anchor), out = draws, []
-    for row in rows:
-        n, masked = len(row), set()
-        while len(masked) < budget:
-            words = draw_length()
-            position = 1 + draw_anchor(n - 1)
-            if position in masked:
-                continue
-            while position > 1 and not begins[row[position]]:
-                position -= 1
-            while position < n and len(masked) < budget:
-                masked.add(position)
-                position += 1
-                if position < n and begins[row[position]]:
-                    words -= 1
-                    if words == 0:
-                        break
-        source = [mask if i in masked else token for i, token in enumerate(row)]
-        target = [token if i in masked else pad for i, token in enumerate(row)]
-        out.append((source, target))
-    return out
-
-
-def scan(words, phrases):
-    """Longest match from left to right: ``(first, end)`` of the units, in words."""
-    units, first = [], 0
-    while first < len(words):
-        for number in range(min(LONGEST, len(words) - first), 1, -1):
-            if tuple(words[first : first + number]) in phrases:
-                break
-        else:
-            number = 1
-        units.append((first, first + number))
-        first += number
-    return units
-
-
-def pmi_plain(rows, symbols, phrases, mask, pad):
-    """Plain Python: units in random order until enough is masked; source and target of every row."""
-    rng, out = random.Random(1), []
-    for row in rows:
-        words, begins = words_of(row[1:], symbols)
-        units = scan(words, phrases)
-        rng.shuffle(units)
-        begins.append(len(row) - 1)
-        source, target, left = list(row), [pad] * len(row), round(RATE * (len(row) - 1))
-        for first, end in units:
-            if left <= 0:
-                break
-            for position in range(begins[first] + 1, begins[end] + 1):
-                source[position], target[position] = mask, row[position]
-            left -= begins[end] - begins[first]
-        out.append((source, target))
-    return out
 
 
 class Rows(torch.utils.data.Dataset):
@@ -274,8 +191,8 @@ def main():
         maskable, begins = vocabulary.maskable, vocabulary.find_word_begins().tolist()
         mask, pad = vocabulary.mask, vocabulary.pad
 
-        def plain_span(draw):
-            return lambda b: spanbert([lists[i] for i in b], begins, budget, draw(law), mask, pad)
+        def plain_span(numpy):
+            return lambda b: spanbert([lists[i] for i in b], begins, budget, make_draws(law, numpy), mask, pad)
 
         def units(masker):
             return lambda b: masker.begin_units(tokens[b], maskable[tokens[b]], RowDraws(1, 1, b))
@@ -283,9 +200,11 @@ def main():
         runs = {
             "fairseq masked_lm, uniform, data set to batch": fairseq_pipeline(folder, dictionary, tokens),
             "fairseq masked_lm, uniform, masking alone": fairseq_masking(dictionary, tokens),
-            "SpanBERT's way, plain Python": plain_span(draw_with_numpy),
-            "  its lengths and anchors from random": plain_span(draw_with_random),
-            "PMI, plain Python, set of tuples": lambda b: pmi_plain([lists[i] for i in b], symbols, tuples, mask, pad),
+            "SpanBERT's way, plain Python": plain_span(numpy=True),
+            "  its lengths and anchors from random": plain_span(numpy=False),
+            "PMI, plain Python, set of tuples": lambda b: pmi_plain(
+                [lists[i] for i in b], symbols, tuples, RATE, mask, pad
+            ),
             "  its scan alone, words joined before": lambda b: [scan(joined[i], tuples) for i in b],
             "ours: span, words": our_masking(Planner(span), tokens),
             "ours: span, tokens": our_masking(Planner(build_masker("span", by_token, vocabulary)), tokens),
