@@ -104,6 +104,14 @@ def test_find_equals_a_set(count):
     assert table.find(asked).tolist() == expected
 
 
+def test_eight_hundred_thousand_phrases_cost_little():
+    """The arrays that are mapped, once a machine: far below 150 MB."""
+    hashes = np.random.RandomState(0).randint(0, 2**63, size=800_000).astype(np.uint64) * np.uint64(2)
+    table = build_table(hashes, np.full(len(hashes), 3))
+    assert table.count == 800_000
+    assert table.table.nbytes + table.begins.nbytes + table.bitmap.nbytes < 16e6
+
+
 def count_builds(monkeypatch):
     builds = []
     build = pmi_vocab.build_from_list
@@ -116,7 +124,8 @@ def test_the_cache_is_used_and_renewed(tmp_path, home, monkeypatch):
     path = write(tmp_path / "list", "new york\n")
     first = load_phrases(path)
     again = load_phrases(path)
-    assert len(builds) == 1 and not isinstance(again.table.base, type(None))
+    assert len(builds) == 1
+    assert isinstance(again.table.base.base, np.memmap) and not again.table.flags.writeable
     assert first.path == again.path == f"{path}.fold.pmi-cache"
     load_phrases(path, match_case=True)
     assert len(builds) == 2
@@ -226,3 +235,15 @@ def test_eight_processes_at_once(tmp_path, home):
     printed = [process.communicate(timeout=120)[0].split() for process in started]
     assert sorted(printed, key=len) == [["5000", "True"]] * 7 + [["built", "5000", "True"]]
     assert sorted(os.listdir(tmp_path)) == ["list", "list.fold.pmi-cache"]
+
+
+def test_a_pickled_data_set_masks_alike(corpus):
+    """What a spawned data worker gets: small, and with the same masks."""
+    options = f"--masker pmi --pmi-vocab {corpus}/phrases.txt --bpe sentencepiece --sentencepiece-model {corpus}/sp.model"
+    task = harness.make_task(corpus / "bin", *options.split())[0]
+    task.load_dataset("valid")
+    dataset = task.datasets["valid"]
+    data = pickle.dumps(dataset)
+    assert len(data) < 200_000
+    one, other = (d.collater([d[i] for i in range(4)])["mask_plan"]["depth"] for d in (dataset, pickle.loads(data)))
+    assert one.equal(other)

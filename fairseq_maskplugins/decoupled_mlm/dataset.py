@@ -66,6 +66,10 @@ class _Pieces:
         self.name = bpe if isinstance(bpe, str) else bpe.get("_name")
         self._encoder: Any = None
 
+    def __getstate__(self) -> Dict[str, Any]:
+        # data workers that are spawned ask nothing; neither every tokenizer nor fairseq's configuration can be pickled
+        return {**self.__dict__, "bpe": self.name, "_encoder": None}
+
     def _load(self) -> Any:
         if self._encoder is None:
             try:
