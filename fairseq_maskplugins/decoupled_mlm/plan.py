@@ -20,7 +20,7 @@ import torch
 
 from ..maskers.base import Masker
 from ..maskers.runs import merge_units, starts_after_gap
-from ..rng import RowDraws
+from ..rng import RowDraws, to_uniform
 from .ranking import KIND_BITS, Ranked, rank_tokens, rank_units
 from .rates import Rates
 
@@ -89,17 +89,11 @@ class Planner:
         ranked = rank_tokens(maskable, draws) if single else rank_units(starts, maskable, draws)
         if self.budget == "whole":
             depth = ranked.expand(ranked.begin + (ranked.cut if single else ranked.cut * ranked.length))
-        elif single:
-            depth = ranked.begin
+            depth = depth.reshape(tokens.shape)
         else:
-            # ranks in a unit go up or down the row, so that truncation does not favour the begins of units, and with
-            # them the begin of the row
-            down = ranked.is_backward
-            depth = ranked.expand(ranked.begin + np.where(down, ranked.first + ranked.length - 1, -ranked.first))
-            depth += ranked.expand(1 - 2 * down.view(np.int8)) * np.arange(tokens.size)
-        depth = depth.reshape(tokens.shape)
-        if self.budget == "exact":
-            depth += 1.0 - draws.uniform("row-cut", 1)
+            row_bits = draws.bits("row-cut", 1)
+            depth = ranked.begin.reshape(tokens.shape) if single else _rank_inside(ranked, tokens.shape, row_bits)
+            depth += 1.0 - to_uniform(row_bits)
         np.copyto(depth, np.inf, where=~maskable)
         count = np.count_nonzero(maskable, axis=1).astype(np.float64)
         return Plan(depth, count, self._replace(tokens, ranked, draws))
@@ -120,6 +114,18 @@ class Planner:
             u = draws.uniform_at("replacement-id", row, drawn - row * tokens.shape[1])
             replacement.ravel()[drawn] = self.vocabulary.draw_replacements(u)
         return replacement
+
+
+def _rank_inside(ranked: Ranked, shape: Tuple[int, int], row_bits: np.ndarray) -> np.ndarray:
+    """Ranks of all tokens, float64 ``[B, T]``: those of a unit's tokens go up or down the row, as the lowest of the
+    row's bits (``uint64 [B, 1]``) says, so that truncation favours neither the begins of units nor that of the row."""
+    down = (row_bits & np.uint64(1)).astype(bool)
+    flipped = down[ranked.first // shape[1], 0]
+    base = ranked.begin + np.where(flipped, ranked.first + ranked.length - 1, -ranked.first)
+    place = np.arange(shape[0] * shape[1], dtype=np.float64).reshape(shape)
+    place *= np.where(down, -1.0, 1.0)
+    place += ranked.expand(base).reshape(shape)
+    return place
 
 
 def select(depth: torch.Tensor, count: torch.Tensor, rates: Rates) -> Tuple[torch.Tensor, torch.Tensor]:

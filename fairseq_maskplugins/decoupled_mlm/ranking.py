@@ -3,8 +3,7 @@
 Two ways to the same ranks: where every unit is one token, rows are sorted as a matrix; else units are laid out in one
 flat list, so that the work shrinks with their number. A unit's draw is 64 bits of stream ``unit`` at the position where
 it begins. The high 32 rank it (equal ones stand in the order of their positions; how many bits rank never depends on the
-batch, so neither do the ranks), the low 24 say what it becomes, the next one in which order its own tokens are ranked, and a
-further round of mixing says where it is cut.
+batch, so neither do the ranks), the low 24 say what it becomes, and a further round of mixing says where it is cut.
 """
 
 from typing import NamedTuple, Optional
@@ -16,7 +15,6 @@ from ..rng import GOLDEN, RowDraws, mix, to_uniform
 RANK_BITS, KIND_BITS = 32, 24
 _RANK = np.uint64(((1 << RANK_BITS) - 1) << (64 - RANK_BITS))
 _KIND = np.uint64((1 << KIND_BITS) - 1)
-_BACKWARD = np.uint64(1 << KIND_BITS)
 
 
 class Ranked(NamedTuple):
@@ -42,11 +40,6 @@ class Ranked(NamedTuple):
     def kind(self) -> np.ndarray:
         """24 random bits, uint64 ``[S]``: what a unit becomes where it is corrupted."""
         return self.draw & _KIND
-
-    @property
-    def is_backward(self) -> np.ndarray:
-        """A random bit, bool ``[S]``: whether the ranks of the unit's tokens go from its last to its first."""
-        return (self.draw & _BACKWARD) != 0
 
     @property
     def cut(self) -> np.ndarray:
