@@ -36,9 +36,7 @@ def group_atoms(atoms: np.ndarray, maskable: np.ndarray, ends_at: np.ndarray) ->
     return starts_after_gap(runs, maskable)
 
 
-def merge_units(
-    atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: float, draws: RowDraws
-) -> np.ndarray:
+def merge_units(atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: float, draws: RowDraws) -> np.ndarray:
     """Merge units as fairseq's options ``--mask-multiple-length`` and ``--mask-stdev`` ask.
 
     Stock fairseq draws starts and extends each of them, so runs overlap and the rate falls short. Here runs tile the
