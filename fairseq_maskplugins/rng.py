@@ -11,7 +11,7 @@ bijection of 64-bit words. The draw at a position is the same finaliser applied 
 operations are integer operations modulo 2^64: results are equal on every platform.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Iterable, Tuple, Union
 
 import numpy as np
@@ -35,7 +35,7 @@ def mix(z: np.ndarray) -> np.ndarray:
     return z
 
 
-@lru_cache(maxsize=None)
+@cache
 def stream_word(name: str) -> int:
     """The 64-bit word that stands for a stream's name (FNV-1a over its UTF-8 bytes)."""
     word = 0xCBF29CE484222325

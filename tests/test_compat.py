@@ -34,7 +34,11 @@ def test_unsupported_versions(versions, named):
 
 @pytest.mark.parametrize(
     "versions",
-    [((3, 9), "0.12.2", None, "1.12.1"), ((3, 10), "0.12.2", None, "2.14.1"), ((3, 11), None, "0.12.3.1", "2.13.0+cpu")],
+    [
+        ((3, 9), "0.12.2", None, "1.12.1"),
+        ((3, 10), "0.12.2", None, "2.14.1"),
+        ((3, 11), None, "0.12.3.1", "2.13.0+cpu"),
+    ],
 )
 def test_supported_versions(versions):
     assert check_versions(*versions) is None
@@ -51,7 +55,10 @@ class Payload:
 
 
 def write_hostile(path, mark):
-    torch.save({"args": argparse.Namespace(), "cfg": None, "model": {"weight": torch.zeros(2)}, "extra_state": Payload(mark)}, path)
+    torch.save(
+        {"args": argparse.Namespace(), "cfg": None, "model": {"weight": torch.zeros(2)}, "extra_state": Payload(mark)},
+        path,
+    )
 
 
 def test_the_payload_is_real(tmp_path):
@@ -79,13 +86,24 @@ def test_resume_validate_and_fine_tune(corpus, tmp_path):
     harness.train(data, run, "--max-update", 3)
     again = harness.train(data, run, "--max-update", 5)
     assert sorted(again.losses()) == [4, 5]
-    command = [sys.executable, "-m", "fairseq_cli.validate", data, "--user-dir", harness.USER_DIR, "--task", "decoupled_mlm"]
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_cli.validate",
+        data,
+        "--user-dir",
+        harness.USER_DIR,
+        "--task",
+        "decoupled_mlm",
+    ]
     command += ["--criterion", "decoupled_mlm", "--path", run / "checkpoint_last.pt", "--tokens-per-sample", 32]
     command += ["--batch-size", 8, "--cpu", "--seed", 3, "--log-format", "json"]
     validated = harness.run(command, check=True).stdout
     # fairseq-validate masks as the trainer's validation does: same loss
     assert re.search(r'"valid_loss": "?([\d.]+)', validated).group(1) == str(again.valid[-1]["valid_loss"])
-    tuned = harness.train(data, tmp_path / "tuned", "--finetune-from-model", run / "checkpoint_last.pt", "--max-update", 1)
+    tuned = harness.train(
+        data, tmp_path / "tuned", "--finetune-from-model", run / "checkpoint_last.pt", "--max-update", 1
+    )
     assert sorted(tuned.losses()) == [1]
     embedding = "encoder.sentence_encoder.embed_tokens.weight"
     before, after = (harness.load_weights(d / "checkpoint_last.pt")[embedding] for d in (run, tmp_path / "tuned"))

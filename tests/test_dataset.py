@@ -15,7 +15,12 @@ def masks_by_id(task, batches, rates=None):
     found = {}
     for batch in batches:
         sample = task.mask_batch(batch, rates or task.schedule.start)
-        rows = zip(sample["id"].tolist(), sample["net_input"]["src_tokens"], sample["target"], sample["net_input"]["src_lengths"])
+        rows = zip(
+            sample["id"].tolist(),
+            sample["net_input"]["src_tokens"],
+            sample["target"],
+            sample["net_input"]["src_lengths"],
+        )
         for index, source, target, length in rows:
             found.setdefault(index, []).append((source[:length].tolist(), target[:length].tolist()))
     return found
@@ -38,7 +43,15 @@ def test_blocks_are_those_of_fairseq(mode, data_bin, monkeypatch):
 @pytest.mark.parametrize("impl", ["mmap", "cached", "lazy"])
 def test_every_data_set_format(impl, corpus, tmp_path):
     """A memory-mapped data set is read through one buffer, others item by item: same rows, same masks."""
-    harness.preprocess(corpus / "train.sp", corpus / "valid.sp", tmp_path / "bin", "--dataset-impl", impl, "--srcdict", corpus / "bin" / "dict.txt")
+    harness.preprocess(
+        corpus / "train.sp",
+        corpus / "valid.sp",
+        tmp_path / "bin",
+        "--dataset-impl",
+        impl,
+        "--srcdict",
+        corpus / "bin" / "dict.txt",
+    )
     expected = masks_by_id(*_task_and_batches(corpus / "bin"))
     assert masks_by_id(*_task_and_batches(tmp_path / "bin")) == expected
 
@@ -107,7 +120,9 @@ def test_max_tokens_counts_copies(data_bin):
         masked = task.mask_batch(batch, task.schedule.start)
         assert masked["net_input"]["src_tokens"].numel() <= 500
     assert max(len(batch["id"]) for batch in found) == 500 // (4 * 32)
-    with pytest.raises(ValueError, match="--max-tokens must hold the longest row of .*train, 32 tokens in 4 copies, got 100"):
+    with pytest.raises(
+        ValueError, match="--max-tokens must hold the longest row of .*train, 32 tokens in 4 copies, got 100"
+    ):
         harness.batches(task, cfg, max_sentences=None, max_tokens=100)
 
 
@@ -118,7 +133,9 @@ def test_shorten_method(method, data_bin):
     epochs = []
     for epoch in (1, 2):
         found = harness.batches(task, cfg, epoch=epoch, num_workers=1)
-        epochs.append({i: row[: int(n)].tolist() for b in found for i, row, n in zip(b["id"].tolist(), *b["net_input"].values())})
+        epochs.append(
+            {i: row[: int(n)].tolist() for b in found for i, row, n in zip(b["id"].tolist(), *b["net_input"].values())}
+        )
     longest = max(map(len, epochs[0].values()))
     assert longest > 10 if method == "none" else longest == 10  # <s> included
     assert (epochs[0] != epochs[1]) == (method == "random_crop")
@@ -126,7 +143,9 @@ def test_shorten_method(method, data_bin):
 
 def test_several_data_directories(corpus, tmp_path):
     """Epoch e reads directory (e - 1) mod N, and old shards are let go."""
-    harness.preprocess(corpus / "valid.sp", corpus / "valid.sp", tmp_path / "two", "--srcdict", corpus / "bin" / "dict.txt")
+    harness.preprocess(
+        corpus / "valid.sp", corpus / "valid.sp", tmp_path / "two", "--srcdict", corpus / "bin" / "dict.txt"
+    )
     task, cfg = harness.make_task(f"{corpus / 'bin'}:{tmp_path / 'two'}")
     sizes = []
     for epoch in (1, 2, 3):
@@ -182,7 +201,13 @@ def test_dictionary_with_a_special_listed_again(corpus, tmp_path):
 def test_dictionary_that_lists_mask(corpus, tmp_path):
     """One id for ``<mask>``, the embedding as large as the dictionary, data without it accepted."""
     lines = (corpus / "bin" / "dict.txt").read_text().splitlines()
-    harness.preprocess(corpus / "train.sp", corpus / "valid.sp", tmp_path / "bin", "--srcdict", _write(tmp_path / "d.txt", lines[:9] + ["<mask> 0"] + lines[9:]))
+    harness.preprocess(
+        corpus / "train.sp",
+        corpus / "valid.sp",
+        tmp_path / "bin",
+        "--srcdict",
+        _write(tmp_path / "d.txt", lines[:9] + ["<mask> 0"] + lines[9:]),
+    )
     task, cfg = harness.make_task(tmp_path / "bin")
     assert task.mask_idx == 4 + 9 and task.dictionary.symbols.count("<mask>") == 1
     assert not task.planner.vocabulary.maskable[13]

@@ -23,7 +23,9 @@ def blocks(language):
 
 def training_commands():
     for block in blocks("bash"):
-        for number, command in enumerate(re.findall(r"^fairseq-train data-bin .*?[^\\]$", block.values[0], re.DOTALL | re.MULTILINE)):
+        for number, command in enumerate(
+            re.findall(r"^fairseq-train data-bin .*?[^\\]$", block.values[0], re.DOTALL | re.MULTILINE)
+        ):
             if "decoupled_mlm" in command:
                 yield pytest.param(command.replace("\\\n", " "), id=f"{block.id}-{number}")
 
@@ -44,7 +46,9 @@ def test_training_commands_run(command, corpus, tmp_path):
 
 def test_errors_in_the_readme_are_real(data_bin):
     """The lines under "What bad input gets" are what the code says."""
-    shown = re.search(r"and exit status 1:\n\n```\n(.*?)```", (harness.ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    shown = re.search(
+        r"and exit status 1:\n\n```\n(.*?)```", (harness.ROOT / "README.md").read_text(), re.DOTALL
+    ).group(1)
     first, second = shown.splitlines()[:2]
     for line, options in ((first, ["--corruption-rate", "1.5"]), (second, ["--masker", "whole_word"])):
         with pytest.raises(ValueError) as error:

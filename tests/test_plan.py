@@ -49,7 +49,9 @@ def test_equals_the_reference(masker, budget, pair):
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
-@pytest.mark.parametrize("masker, budget", [("uniform", "exact"), ("uniform", "whole"), ("whole_word", "whole"), ("whole_word", "exact")])
+@pytest.mark.parametrize(
+    "masker, budget", [("uniform", "exact"), ("uniform", "whole"), ("whole_word", "whole"), ("whole_word", "exact")]
+)
 @pytest.mark.parametrize("length", [5, 40])
 def test_expected_counts_are_exact(masker, budget, pair, length):
     """Mean counts over 4,000 rows lie within 4.5 standard errors of rate * n, the error taken from the sample."""

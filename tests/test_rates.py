@@ -9,7 +9,16 @@ from fairseq_maskplugins.decoupled_mlm.rates import Rates, RateSchedule, build_s
 
 @pytest.mark.parametrize(
     "corruption, prediction, copies",
-    [(0.2, 0.6, 3), (0.1, 0.3, 3), (0.4, 0.4, 1), (0.4, 0.2, 1), (0.4, 1.0, 3), (0.05, 0.12, 3), (1.0, 1.0, 1), (0.7, 0.7000001, 2)],
+    [
+        (0.2, 0.6, 3),
+        (0.1, 0.3, 3),
+        (0.4, 0.4, 1),
+        (0.4, 0.2, 1),
+        (0.4, 1.0, 3),
+        (0.05, 0.12, 3),
+        (1.0, 1.0, 1),
+        (0.7, 0.7000001, 2),
+    ],
 )
 def test_copies(corruption, prediction, copies):
     """0.6 / 0.2 is 2.9999999999999996 and 0.3 / 0.1 is 2.9999999999999996: neither may become 4 copies or lose one."""
@@ -40,7 +49,15 @@ def test_max_copies_bounds_every_update():
 
 @pytest.mark.parametrize("value", [0, -0.1, 1.5, math.nan, math.inf])
 @pytest.mark.parametrize(
-    "option", ["mask_prob", "corruption_rate", "prediction_rate", "mask_prob_final", "corruption_rate_final", "prediction_rate_final"]
+    "option",
+    [
+        "mask_prob",
+        "corruption_rate",
+        "prediction_rate",
+        "mask_prob_final",
+        "corruption_rate_final",
+        "prediction_rate_final",
+    ],
 )
 def test_bad_rates_are_named(option, value):
     options = {"mask_prob": 0.4, "max_update": 5, option: value}

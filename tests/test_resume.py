@@ -56,7 +56,17 @@ def mostly_empty(corpus, tmp_path_factory):
 @pytest.mark.parametrize("criterion", ["decoupled_mlm", "masked_lm"])
 def test_nothing_to_predict(criterion, mostly_empty, tmp_path):
     """A zero update, no NaN in the weights, and no rank that waits: batches of one row, sorted by length."""
-    options = [*UNEVEN, "--batch-size", 1, "--required-batch-size-multiple", 1, "--max-update", 30, "--criterion", criterion]
+    options = [
+        *UNEVEN,
+        "--batch-size",
+        1,
+        "--required-batch-size-multiple",
+        1,
+        "--max-update",
+        30,
+        "--criterion",
+        criterion,
+    ]
     logs = harness.train_two_ranks(mostly_empty, [tmp_path / "rank0", tmp_path / "rank1"], *options)
     assert logs[0].digests == logs[1].digests and len(logs[0].losses()) == 30
     weights = harness.load_weights(tmp_path / "rank0" / "checkpoint_last.pt")

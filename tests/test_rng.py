@@ -7,7 +7,6 @@ from scipy import stats
 
 from fairseq_maskplugins import rng
 
-
 KNOWN = [
     [14497059202228071728, 13884505846481367312, 13871673060802610656],
     [3330604029967798490, 5157498121216160443, 15534616406402337565],
@@ -81,7 +80,10 @@ def test_streams_are_independent():
 def test_no_collisions():
     """A million rows in two streams, epochs and seeds have different keys in each lane, and different first draws."""
     ids = np.arange(250_000)
-    keys = [rng.make_keys((seed, epoch, ids), stream) for seed, epoch, stream in ((1, 1, "a"), (1, 2, "a"), (2, 1, "a"), (1, 1, "b"))]
+    keys = [
+        rng.make_keys((seed, epoch, ids), stream)
+        for seed, epoch, stream in ((1, 1, "a"), (1, 2, "a"), (2, 1, "a"), (1, 1, "b"))
+    ]
     for lane in (0, 1):
         assert len(np.unique(np.concatenate([key[lane] for key in keys]))) == 1_000_000
     draws = np.concatenate([rng.bits((a[:, None], b[:, None]), np.arange(2)).ravel() for a, b in keys])

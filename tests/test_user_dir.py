@@ -7,7 +7,16 @@ import harness
 import pytest
 
 PACKAGE = harness.USER_DIR
-ADAPTERS = {"dataset.py", "task.py", "criterion.py", "model.py", "optimizer.py", "register.py", "compat.py", "__init__.py"}
+ADAPTERS = {
+    "dataset.py",
+    "task.py",
+    "criterion.py",
+    "model.py",
+    "optimizer.py",
+    "register.py",
+    "compat.py",
+    "__init__.py",
+}
 
 
 def parse_arguments(user_dir, cwd, before=""):
@@ -39,11 +48,19 @@ def test_from_any_directory(tmp_path):
 def test_through_a_symlink(name, tmp_path):
     (tmp_path / name).symlink_to(PACKAGE)
     parse_arguments(tmp_path / name, cwd=tmp_path)
-    parse_arguments(name, cwd=tmp_path, before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins")
+    parse_arguments(
+        name,
+        cwd=tmp_path,
+        before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins",
+    )
 
 
 def test_imported_by_name_first(tmp_path):
-    parse_arguments(PACKAGE, cwd=tmp_path, before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins")
+    parse_arguments(
+        PACKAGE,
+        cwd=tmp_path,
+        before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins",
+    )
 
 
 def test_beside_a_folder_called_fairseq(tmp_path):
@@ -95,7 +112,9 @@ def test_a_users_own_masker(corpus, tmp_path):
     options = ["--masker", "every_nth", "--every-nth", "3", "--max-update", "2"]
     log = harness.train(corpus / "bin", tmp_path / "run", *options, user_dir=example)
     assert sorted(log.losses()) == [1, 2]
-    bad = harness.train(corpus / "bin", tmp_path / "bad", "--masker", "every_nth", "--every-nth", "0", user_dir=example, check=False)
+    bad = harness.train(
+        corpus / "bin", tmp_path / "bad", "--masker", "every_nth", "--every-nth", "0", user_dir=example, check=False
+    )
     assert bad.text.strip().splitlines()[-1] == "fairseq_maskplugins: --every-nth must be at least 1, got 0"
 
 

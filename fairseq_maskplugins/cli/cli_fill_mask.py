@@ -57,7 +57,8 @@ def fill(model: Any, dictionary: Any, mask: int, tokens: List[str], topk: int) -
     logits[:, mask] = float("-inf")
     best = logits.softmax(dim=-1).topk(min(topk, logits.size(-1)), dim=-1)
     return [
-        [(p, dictionary[i]) for p, i in zip(row_p, row_i)] for row_p, row_i in zip(best.values.tolist(), best.indices.tolist())
+        [(p, dictionary[i]) for p, i in zip(row_p, row_i)]
+        for row_p, row_i in zip(best.values.tolist(), best.indices.tolist())
     ]
 
 
@@ -89,6 +90,8 @@ def run(args: argparse.Namespace) -> None:
     mask = task.dictionary.index("<mask>")
     for text in args.text:
         print(text)
-        for number, fillings in enumerate(fill(model, task.dictionary, mask, encode_around_masks(encode, text), args.topk), 1):
+        for number, fillings in enumerate(
+            fill(model, task.dictionary, mask, encode_around_masks(encode, text), args.topk), 1
+        ):
             shown = ", ".join(f"{symbol.replace('▁', '')} {probability:.3f}" for probability, symbol in fillings)
             print(f"  <mask> {number}: {shown}")

@@ -259,4 +259,3 @@ class MaskPlanDataset(FairseqDataset):
         if (tokens == vocabulary.mask).any():
             row = ids[np.argwhere(tokens == vocabulary.mask)[0, 0]]
             raise UsageError(f"{self.path}: row {row} holds <mask> itself; {REMEDY}")
-

@@ -182,7 +182,9 @@ def _check_options(cfg: Any) -> None:
         raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
     for name in ("skip_masking", "d2v2_multi"):
         if getattr(cfg, name, False):
-            raise UsageError(f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm")
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm"
+            )
 
 
 def _find_mask_token(dataset: MaskPlanDataset, mask_idx: int, chunk: int = 1 << 24) -> None:
