@@ -51,7 +51,9 @@ def build_corpus(folder, train=200, valid=30, vocab_size=90):
     folder = Path(folder)
     for split, count, seed in (("train", train, 1), ("valid", valid, 2)):
         (folder / f"{split}.txt").write_text("\n".join(make_lines(count, seed)) + "\n")
-    (folder / "phrases.txt").write_text("new york city\nold captain\nthe railway station\nbroken clock\nnear new york\n")
+    (folder / "phrases.txt").write_text(
+        "new york city\nold captain\nthe railway station\nbroken clock\nnear new york\n"
+    )
     spm.SentencePieceTrainer.train(
         input=str(folder / "train.txt"), model_prefix=str(folder / "sp"), vocab_size=vocab_size, minloglevel=2
     )
