@@ -8,6 +8,7 @@ from typing import List, Optional
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
 COMMANDS = {
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
+    "pmi": ("fairseq_maskplugins.cli.cli_pmi", "build a PMI vocabulary, and measure one"),
 }
 
 
