@@ -9,6 +9,7 @@ from ..errors import UsageError
 from ..pmi_build.build import DEFAULT_SIZE, ENGINES, build_list, check_output, count_by_length, write_list
 from ..pmi_build.score import SCORES
 from ..pmi_build.words import MODES, WordSplitter
+from . import cli_pmi_stats
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument("--threads", type=int, help="of DuckDB, 1 or more (default: all cores)")
     build.add_argument("--master", help="of Spark, such as local[2] (default: what spark-submit or its settings say)")
+    summary = "entries by length, coverage, and how often whole phrases are masked, by masker and rate"
+    stats = actions.add_parser("stats", help=summary, description=summary)
+    cli_pmi_stats.add_arguments(stats)
+    stats.set_defaults(action_run=cli_pmi_stats.run)
 
 
 def _add_words(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +80,7 @@ def _build(args: argparse.Namespace) -> None:
     )
     if not built.phrases:
         raise UsageError(
-            f"no phrase occurs {args.min_count} times or more in {built.words} words: lower --min-count, or give more text"
+            f"no phrase occurs {args.min_count} times in {built.words} words: lower --min-count, or give more text"
         )
     write_list(args.output, built.phrases)
     print(f"{args.output}: {len(built.phrases)} phrases from {built.words} words", file=sys.stderr)

@@ -1,5 +1,6 @@
 """Counting on a cluster with Spark: the same partial counts, the same SQL (no fairseq)."""
 
+import logging
 import os
 import shutil
 import sys
@@ -95,6 +96,8 @@ class SparkEngine:
             builder = builder.master(master)
         if (master or "").startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "16")
+        logging.getLogger("py4j").setLevel(logging.WARNING)  # under a root logger at DEBUG it logs every call
         try:
             self.spark = builder.getOrCreate()
         except Exception as error:  # Java's exceptions, and pyspark's own, whatever the version
@@ -131,9 +134,11 @@ class SparkEngine:
         (self._keep(frame) if keep else frame).createOrReplaceTempView(name)
 
     def _keep(self, frame: Any) -> Any:
-        from pyspark import StorageLevel
-
-        return frame.persist(StorageLevel.DISK_ONLY)
+        """Compute a table once. A checkpoint and no cache: every table is read four times to make the next, and with a
+        cache Spark would still plan all of it, 4^4 times over."""
+        if self.spark.sparkContext.getCheckpointDir():
+            return frame.checkpoint()
+        return frame.localCheckpoint()
 
     def aggregate(self, min_count: int) -> List[int]:
         """Make the views ``scored{n}``; returns the corpus's number of n-grams for n from 0 (unused) to 5."""
@@ -149,7 +154,6 @@ class SparkEngine:
             bar.update(1)
             for n in sql.LENGTHS[1:]:
                 self._view(f"scored{n}", sql.scored(n, min_count), keep=True)
-                self.spark.sql(f"SELECT COUNT(*) FROM scored{n}").first()
                 bar.update(1)
         finally:
             bar.close()
