@@ -1,6 +1,7 @@
 """``maskplugins pmi``: build a PMI vocabulary, and look at one."""
 
 import argparse
+import signal
 import sys
 import tempfile
 from typing import Any, Optional
@@ -64,6 +65,15 @@ def run(args: argparse.Namespace) -> Optional[int]:
 def _build(args: argparse.Namespace) -> None:
     splitter = WordSplitter(args.words, args.keep_case, args.sentencepiece_model)
     check_output(args.output)
+    # what a scheduler sends is an interrupt too: temporary files go
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _build_and_write(args, splitter)
+    except KeyboardInterrupt:
+        raise UsageError("interrupted; no list was written") from None
+
+
+def _build_and_write(args: argparse.Namespace, splitter: WordSplitter) -> None:
     built = build_list(
         args.text,
         splitter,

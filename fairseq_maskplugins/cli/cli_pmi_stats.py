@@ -20,13 +20,13 @@ from ..decoupled_mlm.register import copy_field
 from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker
 from ..pmi_build.rows import Word, number_words, read_words, split_rows
-from ..pmi_build.stats import Measured, count_covered, count_masked, find_occurrences, ratio, read_list
+from ..pmi_build.stats import Measured, count_covered, count_masked, find_occurrences, read_list, uniform_probability
 from ..pmi_build.text import find_files, read_batches
 from ..pmi_build.words import WordSplitter
 from ..vocabulary import Vocabulary
 
 BATCH = 256
-BASE = ("uniform", 0.15)
+BASE_RATE = 0.15
 
 
 class Rows(NamedTuple):
@@ -109,15 +109,17 @@ def run(args: argparse.Namespace) -> Optional[int]:
 
 
 def _measure(args: argparse.Namespace, rows: Rows, found: List, planners: Dict[str, Planner]) -> None:
-    base = None
-    if BASE[0] in MASKERS:
-        uniform = Planner(build_masker(BASE[0], args, rows.vocabulary), None)
-        base = _count(BASE[0], uniform, [BASE[1]], args, rows, found).probability(0)
-    print(f"probability that a whole phrase is masked, and its ratio to {BASE[0]} at {BASE[1]:.0%} ({base:.5f})")
+    maskable = [int(np.count_nonzero(rows.vocabulary.maskable[row])) for row in rows.tokens]
+    lengths = np.array([one.end - one.first for one in found])
+    base = uniform_probability(lengths, np.array([maskable[one.row] for one in found]), BASE_RATE)
+    print(
+        f"probability that a whole phrase is masked, from {args.epochs * len(found)} draws, and its ratio to uniform "
+        f"masking at {BASE_RATE:.0%} ({base:.3g}, computed)"
+    )
     print("\t".join(["rate", *(f"{name}\tratio" for name in planners)]))
     measured = [_count(name, planner, args.rates, args, rows, found) for name, planner in planners.items()]
     for i, rate in enumerate(args.rates):
-        cells = (f"{one.probability(i):.5f}\t{ratio(one, i, base):.2f}" for one in measured)
+        cells = [f"{one.probability(i):.5f}\t{one.probability(i) / base if base else np.nan:.2f}" for one in measured]
         print("\t".join([f"{rate:g}", *cells]))
 
 

@@ -71,6 +71,7 @@ class DuckEngine:
                 *([] if threads is None else [f"threads = {threads}"]),
             ):
                 self.db.execute(f"SET {setting}")
+            self.db.execute("PRAGMA disable_checkpoint_on_shutdown")  # the database is thrown away
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -79,12 +80,16 @@ class DuckEngine:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        self.db.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.db.close()
+        finally:  # an interrupt may reach us as late as here
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self, query: str):
         try:
             return self.db.execute(query)
+        except self.duckdb.InterruptException:
+            raise KeyboardInterrupt from None
         except self.duckdb.OutOfMemoryException:
             raise UsageError(
                 f"--memory-limit {self.memory_limit} is too small for this text, or the disk of --temp-dir is full; "

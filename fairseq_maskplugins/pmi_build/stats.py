@@ -4,7 +4,7 @@ Phrases are found here by comparing words, without the PMI masker's hashing: the
 measures.
 """
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -116,6 +116,25 @@ def count_masked(
     return masked
 
 
+def uniform_probability(lengths: np.ndarray, counts: np.ndarray, rate: float) -> float:
+    """The mean probability that ``k`` given tokens of ``n`` are all selected, where ``rate * n`` are selected uniformly
+    (the whole numbers next to it with probabilities that make it the mean, as ``--masker uniform`` does).
+
+    Args:
+        lengths: ``k`` of each phrase, ``[P]``.
+        counts: ``n``, the number of maskable tokens of its row, ``[P]``, at least ``k``.
+        rate: in (0, 1].
+    """
+    below = np.floor(rate * counts)
+    probability = np.zeros(len(lengths))
+    for selected, weight in ((below, 1 - (rate * counts - below)), (below + 1, rate * counts - below)):
+        chance = np.ones(len(lengths))
+        for i in range(int(lengths.max(initial=0))):
+            chance *= np.where(i < lengths, np.maximum(selected - i, 0) / np.maximum(counts - i, 1), 1.0)
+        probability += weight * chance
+    return float(probability.mean())
+
+
 class Measured(NamedTuple):
     """What was measured of a masker: ``masked[i]`` of ``trials`` phrases were masked whole at ``rates[i]``."""
 
@@ -126,8 +145,3 @@ class Measured(NamedTuple):
 
     def probability(self, i: int) -> float:
         return self.masked[i] / self.trials if self.trials else float("nan")
-
-
-def ratio(measured: Measured, i: int, base: Optional[float]) -> float:
-    """A probability over that of uniform masking at 15%; NaN where that is 0 or unknown."""
-    return measured.probability(i) / base if base else float("nan")
