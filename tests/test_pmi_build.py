@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import warnings
 
 import harness
@@ -240,24 +241,28 @@ def test_a_compressed_list_is_the_same_file_every_time(tmp_path):
     assert gzip.decompress((tmp_path / "one.gz").read_bytes()) == b"a b\t-1.500000\t3\nc d\t0.000005\t2\n"
 
 
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_killed_in_the_middle_it_leaves_no_list(tmp_path, kill):
-    numbers = np.random.default_rng(0).integers(0, 1 << 20, (150_000, 20))
+def test_killed_in_the_middle_it_leaves_no_list(tmp_path):
+    numbers = np.random.default_rng(0).integers(0, 1 << 20, (60_000, 20))
     text = write(tmp_path / "text", [" ".join(map(str, row)) for row in numbers.tolist()])
-    out, temp = tmp_path / "out", tmp_path / "temp"
-    out.mkdir()
-    temp.mkdir()
-    command = [*COMMAND, text, "--output", str(out / "list.txt"), "--temp-dir", str(temp), "--threads", "1"]
-    process = subprocess.Popen(command, cwd=harness.ROOT, stderr=subprocess.PIPE)
-    while not any(path.stat().st_size > 1 << 20 for path in temp.glob("*/counts.duckdb")):
-        assert process.poll() is None, process.stderr.read()[-2000:]
-    process.send_signal(kill)
-    said = process.communicate()[1].decode()
-    assert process.returncode != 0
-    assert os.listdir(out) == []
-    if kill != signal.SIGKILL:
-        assert os.listdir(temp) == []
-        assert said.endswith("fairseq_maskplugins: interrupted; no list was written\n") and "Traceback" not in said
+    started = {}
+    for kill in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
+        out, temp = tmp_path / f"out{kill}", tmp_path / f"temp{kill}"
+        out.mkdir()
+        temp.mkdir()
+        command = [*COMMAND, text, "--output", str(out / "list.txt"), "--temp-dir", str(temp), "--threads", "1"]
+        started[kill] = out, temp, subprocess.Popen(command, cwd=harness.ROOT, stderr=subprocess.PIPE)
+    for kill, (_, temp, process) in started.items():
+        while not any(path.stat().st_size > 1 << 20 for path in temp.glob("*/counts.duckdb")):
+            assert process.poll() is None, process.stderr.read()[-2000:]
+            time.sleep(0.02)
+        process.send_signal(kill)
+    for kill, (out, temp, process) in started.items():
+        said = process.communicate()[1].decode()
+        assert process.returncode != 0
+        assert os.listdir(out) == []
+        if kill != signal.SIGKILL:
+            assert os.listdir(temp) == []
+            assert said.endswith("fairseq_maskplugins: interrupted; no list was written\n") and "Traceback" not in said
 
 
 def test_spark_gives_the_same_list(lines, tmp_path, monkeypatch):
@@ -266,8 +271,8 @@ def test_spark_gives_the_same_list(lines, tmp_path, monkeypatch):
         warnings.warn("NO JAVA ON THIS MACHINE: --engine spark was NOT tested", stacklevel=1)
         pytest.skip("no Java: --engine spark was NOT tested")
     monkeypatch.setattr("fairseq_maskplugins.pmi_build.spark.split_files.__defaults__", (30_000,))
-    plain = write(tmp_path / "plain.txt", lines[:300])
-    (tmp_path / "rest.gz").write_bytes(gzip.compress("\n".join(lines[300:]).encode()))
+    plain = write(tmp_path / "plain.txt", lines[:200])
+    (tmp_path / "rest.gz").write_bytes(gzip.compress("\n".join(lines[200:350]).encode()))
     files = [plain, str(tmp_path / "rest.gz")]
     built = {}
     for engine in ("duckdb", "spark"):

@@ -127,7 +127,7 @@ class DuckEngine:
         """Make the tables ``scored{n}``; returns the corpus's number of n-grams for n from 0 (unused) to 5."""
         bar = self.progress(len(sql.LENGTHS), "table", "adding up")
         try:
-            totals = [0] + [self._run(sql.total(n)).fetchone()[0] for n in sql.LENGTHS]
+            totals = [0] + [total for _, total in self._run(sql.totals()).fetchall()]
             self._run(f"CREATE TABLE words1 AS {sql.words()}")
             refuse_collisions(self._run(sql.collisions()).fetchone())
             self._run(f"CREATE TABLE scored1 AS {sql.scored_words(min_count)}")

@@ -147,7 +147,7 @@ class SparkEngine:
             failed = self.spark.sql(f"SELECT word FROM grams WHERE n = {ERROR}").first()
             if failed is not None:
                 raise UsageError(failed[0])
-            totals = [0] + [self.spark.sql(sql.total(n)).first()[0] for n in sql.LENGTHS]
+            totals = [0] + [row[1] for row in self.spark.sql(sql.totals()).collect()]
             self._view("words1", sql.words(), keep=True)
             refuse_collisions(self.spark.sql(sql.collisions()).first())
             self._view("scored1", sql.scored_words(min_count), keep=True)

@@ -9,10 +9,13 @@ from typing import List
 
 from .count import LONGEST
 
+LENGTHS = range(1, LONGEST + 1)
 
-def total(n: int) -> str:
-    """The number of n-grams in the corpus."""
-    return f"SELECT CAST(COALESCE(SUM(c), 0) AS BIGINT) AS total FROM grams{n}"
+
+def totals() -> str:
+    """The corpus's number of n-grams for every n."""
+    one = "SELECT {0} AS n, CAST(COALESCE(SUM(c), 0) AS BIGINT) AS total FROM grams{0}"
+    return " UNION ALL ".join(one.format(n) for n in LENGTHS) + " ORDER BY n"
 
 
 def words() -> str:
@@ -74,6 +77,3 @@ def grams_columns(n: int) -> List[str]:
 
 def _columns(n: int) -> List[str]:
     return [f"w{i}" for i in range(1, n + 1)]
-
-
-LENGTHS = range(1, LONGEST + 1)
