@@ -14,7 +14,7 @@ import warnings
 import harness
 import numpy as np
 import pytest
-from reference import pmi_reference as reference
+from reference import pmi_build_reference as reference
 
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.pmi_build import build, count, score

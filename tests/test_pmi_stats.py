@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from reference import pmi_reference as reference
+from reference import pmi_build_reference as reference
 
 from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.decoupled_mlm.blocks import pad_rows

@@ -4,7 +4,7 @@ import gzip
 import os
 
 import pytest
-from reference import pmi_reference as reference
+from reference import pmi_build_reference as reference
 
 from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.errors import UsageError
