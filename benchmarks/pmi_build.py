@@ -104,7 +104,7 @@ def run_ours(path, folder, memory_limit, threads):
 
 
 def report(words, kept, base, start, cpu):
-    """What a child tells: ``kept`` is the number of n-grams of 2 to 5 words with 11 occurrences, None without memory."""
+    """What a child tells; ``kept``: n-grams of 2 to 5 words with 11 occurrences, or None where memory ran out."""
     times = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
     return {"words": words, "kept": kept, "base": base, "peak": memory("VmHWM"), **times}
 
@@ -118,7 +118,8 @@ def measure(kind, path, folder, args):
 def show(size, name, result, beside=None):
     speed = result["words"] / result["seconds"]
     extra = result["peak"] - result["base"]
-    line = f"{size:>5} MB  {name:<20}{result['words'] / 1e6:>7.1f} M words{result['seconds']:>8.1f} s"
+    line = f"{size:>5} MB  {name:<20}{result['words'] / 1e6:>7.1f} M words"
+    line += f"{result['seconds']:>8.1f} s"
     line += (
         f" ({result['cpu']:.1f} s of CPU){speed / 1e6:>6.2f} M words/s, {extra:.0f} MB on top of {result['base']:.0f}"
     )
@@ -153,10 +154,8 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        kind, path, folder, limit, threads, memory = sys.argv[2:]
-        found = (
-            run_counter(path, int(memory) * MB) if kind == "counter" else run_ours(path, folder, limit, int(threads))
-        )
-        print(json.dumps(found))
+        kind, path, folder, limit, threads, most = sys.argv[2:]
+        ours = kind == "ours"
+        print(json.dumps(run_ours(path, folder, limit, int(threads)) if ours else run_counter(path, int(most) * MB)))
     else:
         main()
