@@ -28,7 +28,12 @@ setup(
     extras_require={
         "sentencepiece": ["sentencepiece"],
         "tensorboard": ["tensorboard"],
-        "test": ["pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"],
+        "pmi": ["duckdb>=1.0", "zstandard"],
+        "spark": ["pyspark>=3.5"],
+        "test": [
+            *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),
+            *("duckdb>=1.0", "zstandard", "pyspark>=3.5"),
+        ],
         "bench": ["transformers"],
     },
     entry_points={"console_scripts": ["maskplugins = fairseq_maskplugins.cli.main:main"]},

@@ -72,7 +72,7 @@ def build_config() -> Type[FairseqDataclass]:
         for f in fields(entry.config):
             if f.name in own:
                 raise ValueError(f"masker {name!r}: option {f.name!r} is taken by --task {TASK_NAME}")
-            extra.append((f.name, f.type, _copy_field(f)))
+            extra.append((f.name, f.type, copy_field(f)))
     cls = make_dataclass("DecoupledMLMConfig", extra, bases=(DecoupledMLMBaseConfig,))
     # pickled configurations find the class by name
     cls.__module__, cls.__qualname__ = __name__, "DecoupledMLMConfig"
@@ -80,7 +80,8 @@ def build_config() -> Type[FairseqDataclass]:
     return cls
 
 
-def _copy_field(f: Any) -> Any:
+def copy_field(f: Any) -> Any:
+    """A dataclass field like another, for a class of its own."""
     return field(default=f.default, default_factory=f.default_factory, metadata=dict(f.metadata))
 
 

@@ -1,0 +1,227 @@
+"""``maskplugins pmi stats``: how a list fits a text, and how often its phrases are masked whole."""
+
+import argparse
+import os
+import sys
+from dataclasses import fields, make_dataclass
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+from fairseq.data import Dictionary, data_utils, encoders
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.registry import REGISTRIES
+from omegaconf import OmegaConf
+
+from ..decoupled_mlm.blocks import pad_rows
+from ..decoupled_mlm.dataset import build_blocks, build_vocabulary, open_stream
+from ..decoupled_mlm.plan import BUDGETS, Planner
+from ..decoupled_mlm.register import copy_field
+from ..errors import UsageError
+from ..maskers.base import MASKERS, build_masker
+from ..pmi_build.rows import Word, number_words, read_words, split_rows
+from ..pmi_build.stats import Measured, count_covered, count_masked, find_occurrences, read_list, uniform_probability
+from ..pmi_build.text import find_files, read_batches
+from ..pmi_build.words import WordSplitter
+from ..vocabulary import Vocabulary
+
+BATCH = 256
+BASE_RATE = 0.15
+
+
+class Rows(NamedTuple):
+    vocabulary: Vocabulary
+    words: List[List[Word]]
+    tokens: List[np.ndarray]  # without <s>
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("list", metavar="LIST", help="phrases, one a line, maybe with score and count after tabs")
+    parser.add_argument("data", nargs="?", metavar="DATA", help="directory that fairseq-preprocess wrote")
+    parser.add_argument("--split", default="train", help="of DATA (default: train)")
+    parser.add_argument(
+        "--text", nargs="+", metavar="FILE", help="measure on text instead; every word is a token, a line is a row"
+    )
+    parser.add_argument("--rows", type=int, default=2000, help="how many, evenly spaced; 0 for all (default: 2000)")
+    parser.add_argument("--tokens-per-sample", type=int, default=512, help="longest row, <s> included (default: 512)")
+    parser.add_argument("--sample-break-mode", default="none", help="of DATA, as in fairseq-train (default: none)")
+    parser.add_argument("--keep-case", action="store_true", help="tell upper from lower case")
+    parser.add_argument("--masker", nargs="+", default=["uniform"], help="maskers to measure (default: uniform)")
+    parser.add_argument("--mask-budget", help=f"{' or '.join(BUDGETS)} (default: the masker's own)")
+    rates = [0.15, 0.2, 0.3, 0.4, 0.5]
+    parser.add_argument("--rates", type=float, nargs="+", default=rates, help=f"in (0, 1] (default: {rates})")
+    parser.add_argument("--epochs", type=int, default=5, help="how many masks are drawn for each row (default: 5)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bpe", help="that DATA was encoded with; its own options follow as in fairseq-train")
+    for entry in MASKERS.values():
+        options = [(f.name, f.type, copy_field(f)) for f in fields(entry.config)]
+        _borrow(parser, make_dataclass("MaskerOptions", options, bases=(FairseqDataclass,)))
+    for config in _bpe_configs().values():
+        _borrow(parser, config)
+
+
+def _bpe_configs() -> Dict[str, type]:
+    return {name: cls for name, cls in REGISTRIES["bpe"]["dataclass_registry"].items() if cls is not None}
+
+
+def _borrow(parser: argparse.ArgumentParser, config: type) -> None:
+    """Add a dataclass's options, except those that are there already (tokenizers share some)."""
+    own = argparse.ArgumentParser(add_help=False)
+    gen_parser_from_dataclass(own, config())
+    for action in own._actions:
+        if not set(action.option_strings) & set(parser._option_string_actions):
+            parser._add_action(action)
+
+
+def run(args: argparse.Namespace) -> Optional[int]:
+    for name, least in (("rows", 0), ("epochs", 1), ("tokens_per_sample", 2)):
+        if getattr(args, name) < least:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(args, name)}")
+    for rate in args.rates:
+        if not 0.0 < rate <= 1.0:
+            raise UsageError(f"--rates must lie in (0, 1], got {rate:g}")
+    if args.mask_budget is not None and args.mask_budget not in BUDGETS:
+        raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {args.mask_budget!r}")
+    phrases = read_list(args.list, args.keep_case)
+    lengths: Dict[int, int] = {}
+    for phrase in phrases:
+        lengths[phrase.count(" ") + 1] = lengths.get(phrase.count(" ") + 1, 0) + 1
+    print(f"{args.list}: {len(phrases)} phrases")
+    for n, number in sorted(lengths.items()):
+        print(f"  {n} words: {number} ({number / len(phrases):.1%})")
+    if args.data is None and args.text is None:
+        return
+    if args.data is not None and args.text is not None:
+        raise UsageError("DATA and --text can't go together: give one")
+    if hasattr(args, "pmi_vocab") and args.pmi_vocab is None:
+        args.pmi_vocab = args.list
+    rows = _read_text(args) if args.text is not None else _read_data(args)
+    # a masker that can't be built is told before anything is measured
+    planners = {name: Planner(build_masker(name, args, rows.vocabulary), args.mask_budget) for name in args.masker}
+    found = find_occurrences(rows.words, phrases)
+    covered, total = count_covered(rows.words, found)
+    tokens = sum(map(len, rows.tokens))
+    print(f"{len(rows.tokens)} rows, {tokens} tokens, {total} words: {len(found)} phrases")
+    print(f"  coverage: {covered / max(1, total):.4f} of the words are inside a phrase")
+    if not found:
+        raise UsageError(f"{args.list}: none of its phrases is in these rows, so there is nothing to mask")
+    _measure(args, rows, found, planners)
+
+
+def _measure(args: argparse.Namespace, rows: Rows, found: List, planners: Dict[str, Planner]) -> None:
+    maskable = [int(np.count_nonzero(rows.vocabulary.maskable[row])) for row in rows.tokens]
+    lengths = np.array([one.end - one.first for one in found])
+    base = uniform_probability(lengths, np.array([maskable[one.row] for one in found]), BASE_RATE)
+    print(
+        f"probability that a whole phrase is masked, from {args.epochs * len(found)} draws, and its ratio to uniform "
+        f"masking at {BASE_RATE:.0%} ({base:.3g}, computed)"
+    )
+    print("\t".join(["rate", *(f"{name}\tratio" for name in planners)]))
+    measured = [_count(name, planner, args.rates, args, rows, found) for name, planner in planners.items()]
+    for i, rate in enumerate(args.rates):
+        cells = [f"{one.probability(i):.5f}\t{one.probability(i) / base if base else np.nan:.2f}" for one in measured]
+        print("\t".join([f"{rate:g}", *cells]))
+
+
+def _count(
+    name: str, planner: Planner, rates: List[float], args: argparse.Namespace, rows: Rows, found: List
+) -> Measured:
+    from tqdm import tqdm
+
+    masked = np.zeros(len(rates), dtype=np.int64)
+    at = 0
+    for begin in tqdm(range(0, len(rows.tokens), BATCH), desc=name, disable=None, leave=False, file=sys.stderr):
+        here = []
+        while at < len(found) and found[at].row < begin + BATCH:
+            here.append(found[at]._replace(row=found[at].row - begin))
+            at += 1
+        batch = rows.tokens[begin : begin + BATCH]
+        tokens = pad_rows(batch, rows.vocabulary.pad, rows.vocabulary.bos)
+        ids = np.arange(begin, begin + len(batch))
+        masked += count_masked(planner, tokens, ids, here, rates, args.seed, args.epochs)
+    return Measured(name, rates, masked, args.epochs * len(found))
+
+
+def _spread(count: int, wanted: int) -> np.ndarray:
+    """Up to ``wanted`` of ``count`` numbers, evenly spaced; 0 for all."""
+    if wanted == 0 or wanted >= count:
+        return np.arange(count)
+    return np.arange(wanted) * count // wanted
+
+
+def _read_text(args: argparse.Namespace) -> Rows:
+    splitter = WordSplitter(keep_case=args.keep_case)
+    lines = [
+        row
+        for path in find_files(args.text)
+        for text in read_batches(path)
+        for row in split_rows(text, splitter, args.tokens_per_sample - 1)
+    ]
+    if not lines:
+        raise UsageError(f"--text {args.text[0]}: holds no words")
+    return Rows(*number_words([lines[i] for i in _spread(len(lines), args.rows)]))
+
+
+def _read_data(args: argparse.Namespace) -> Rows:
+    path = os.path.join(args.data, "dict.txt")
+    try:
+        dictionary = Dictionary.load(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; DATA must be a directory that fairseq-preprocess wrote") from None
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}") from None
+    dictionary.add_symbol("<mask>")
+    path = os.path.join(args.data, args.split)
+    try:
+        dataset = data_utils.load_indexed_dataset(path, dictionary)
+    except Exception as error:  # whatever a damaged file leads to
+        raise UsageError(f"{path}: can't read the data: {' '.join(str(error).split())}") from None
+    if dataset is None or len(dataset) == 0:
+        raise UsageError(f"{path}.bin: no such data set, or an empty one; fairseq-preprocess writes them")
+    bpe = _bpe_config(args)
+    vocabulary = build_vocabulary(dictionary, False, bpe)
+    begins, decode = _tokenizer(dictionary, vocabulary, bpe)
+    stream = open_stream(dataset, path)
+    try:
+        blocks = build_blocks(dataset.sizes, args.sample_break_mode, args.tokens_per_sample - 1)
+    except ValueError as error:
+        raise UsageError(f"--sample-break-mode {args.sample_break_mode}: {error}") from None
+    tokens = [np.array(stream.read(*blocks[i])) for i in _spread(len(blocks), args.rows)]
+    if max(int(row.max()) for row in tokens if len(row)) >= len(vocabulary):
+        raise UsageError(f"{path}: holds ids that dict.txt does not have; preprocess the data with this dictionary")
+    return Rows(vocabulary, list(_words(tokens, vocabulary, begins, decode, args.keep_case)), tokens)
+
+
+def _words(tokens: List[np.ndarray], vocabulary: Vocabulary, begins: Any, decode: Any, keep: bool) -> Iterator:
+    for row in tokens:
+        words = read_words(row, begins, vocabulary.maskable, decode, keep)
+        yield [word._replace(first=word.first + 1, end=word.end + 1) for word in words]  # <s> comes before
+
+
+def _bpe_config(args: argparse.Namespace) -> Any:
+    if args.bpe is None:
+        return None
+    if args.bpe not in encoders.BPE_REGISTRY:
+        raise UsageError(f"--bpe must be one of {', '.join(sorted(encoders.BPE_REGISTRY))}, got {args.bpe!r}")
+    config = _bpe_configs().get(args.bpe)
+    if config is None:
+        return args.bpe
+    names = [f.name for f in fields(config) if not f.name.startswith("_")]
+    return OmegaConf.create({"_name": args.bpe, **{name: getattr(args, name) for name in names}})
+
+
+def _tokenizer(dictionary: Dictionary, vocabulary: Vocabulary, bpe: Any) -> Tuple[np.ndarray, Any]:
+    """Which entries begin words, and a function that gives the text of tokens; without ``--bpe`` tokens are words."""
+    symbols = dictionary.symbols
+    if bpe is None:
+        return np.ones(len(symbols), dtype=bool), lambda ids: " ".join(symbols[i] for i in ids)
+    begins = vocabulary.find_word_begins()  # tells what is wrong with the tokenizer, if anything is
+    encoder = encoders.build_bpe(bpe)
+    known: Dict[Tuple[int, ...], str] = {}
+
+    def decode(ids: Tuple[int, ...]) -> str:
+        if ids not in known:
+            known[ids] = encoder.decode(" ".join(symbols[i] for i in ids))
+        return known[ids]
+
+    return begins, decode

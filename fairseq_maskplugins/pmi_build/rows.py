@@ -1,0 +1,127 @@
+"""Rows of tokens as words, for comparing them with phrases (no fairseq)."""
+
+from dataclasses import fields
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from ..vocabulary import Vocabulary
+from .words import WordSplitter, strip_word
+
+FIRST_WORD = 5  # ids below are special, in a vocabulary of words
+
+
+class Word(NamedTuple):
+    """A word of a row: its text, and the tokens ``[first, end)`` that it is made of. A text of "" is a boundary."""
+
+    text: str
+    first: int
+    end: int
+
+
+BOUNDARY = Word("", 0, 0)
+
+
+def read_words(
+    tokens: Sequence[int],
+    begins: np.ndarray,
+    maskable: np.ndarray,
+    decode: Callable[[Tuple[int, ...]], str],
+    keep_case: bool = False,
+) -> List[Word]:
+    """Detokenise a row.
+
+    Punctuation at the ends of a word is a boundary, as it is to ``pmi build``, and its tokens are none of the word's
+    where the tokenizer keeps them apart; where it does not, they are.
+
+    Args:
+        tokens: ids of a row, ``[T]``.
+        begins: bool ``[V]``, the entries that begin a word.
+        maskable: bool ``[V]``; the others are boundaries.
+        decode: the text of neighbouring tokens.
+        keep_case: leave words as they are.
+    """
+    row: List[Word] = []
+    first = 0
+    for end in range(1, len(tokens) + 1):
+        last = end == len(tokens) or begins[tokens[end]] or not maskable[tokens[end]] or not maskable[tokens[first]]
+        if last:
+            ids = tuple(int(token) for token in tokens[first:end])
+            row += _read_word(ids, first, decode, keep_case) if maskable[tokens[first]] else [BOUNDARY]
+            first = end
+    return row
+
+
+def _read_word(ids: Tuple[int, ...], at: int, decode: Callable[[Tuple[int, ...]], str], keep_case: bool) -> List[Word]:
+    pieces = [decode((token,)).strip() for token in ids]
+    # part of a character of several bytes decodes to a replacement character, which is a symbol
+    marks = [bool(piece) and "\ufffd" not in piece and not strip_word(piece)[0] for piece in pieces]
+    first, end = 0, len(ids)
+    while end and marks[end - 1]:
+        end -= 1
+    if end == 0:
+        return [BOUNDARY]
+    while marks[first] or not pieces[first]:
+        first += 1
+        if first == end:
+            return [BOUNDARY]
+    if not any(marks[:first]):
+        first = 0  # pieces without text, such as the mark of a word's begin, are the word's
+    text, before, after = strip_word(decode(ids[first:end]).strip())
+    word = Word(text if keep_case else text.lower(), at + first, at + end)
+    before, after = before or first > 0, after or end < len(ids)
+    return [BOUNDARY] * before + [word] + [BOUNDARY] * after
+
+
+def split_rows(text: str, splitter: WordSplitter, longest: int) -> List[List[str]]:
+    """Words of each line, ``""`` at boundaries; lines of more than ``longest`` words are cut."""
+    rows = []
+    for line in text.rstrip("\n").split("\n"):
+        words, ids, segments = splitter.split(line)
+        row: List[str] = []
+        for i, number in enumerate(ids):
+            if i and i % longest == 0:
+                rows.append(row)
+                row = []
+            elif i and segments[i] != segments[i - 1]:
+                row.append("")
+            row.append(words[number])
+        rows.append(row)
+    return [row for row in rows if row]
+
+
+def number_words(rows: Sequence[Sequence[str]]) -> Tuple[Vocabulary, List[List[Word]], List[np.ndarray]]:
+    """Make every word a token.
+
+    Args:
+        rows: as from :func:`split_rows`.
+
+    Returns:
+        the vocabulary, the rows as words, and the rows as ids, without ``<s>``; words count tokens with ``<s>`` before.
+    """
+    numbers: Dict[str, int] = {}
+    words, tokens = [], []
+    for row in rows:
+        line, ids = [], []
+        for text in row:
+            if text:
+                ids.append(numbers.setdefault(text, FIRST_WORD + len(numbers)))
+            line.append(Word(text, len(ids), len(ids) + 1) if text else BOUNDARY)
+        words.append(line)
+        tokens.append(np.array(ids, dtype=np.int64))
+    size = FIRST_WORD + len(numbers)
+    maskable = np.arange(size) >= FIRST_WORD
+    # whatever maskers ask of a vocabulary, where this one's class has it
+    more = {"find_pieces": lambda: [b""] * FIRST_WORD + [text.encode("utf-8") for text in numbers]}
+    more = {f.name: more[f.name] for f in fields(Vocabulary) if f.name in more}
+    vocabulary = Vocabulary(
+        pad=1,
+        bos=0,
+        eos=2,
+        mask=4,
+        maskable=maskable,
+        replacements=np.flatnonzero(maskable),
+        find_word_begins=lambda: np.ones(size, dtype=bool),
+        **more,
+    )
+    return vocabulary, words, tokens

@@ -1,0 +1,184 @@
+"""Reading text files in batches of whole lines: plain, gzip or zstd, told apart by their first bytes (no fairseq)."""
+
+import glob
+import os
+import sys
+import zlib
+from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Sequence, Tuple
+
+from ..errors import UsageError
+
+BATCH_BYTES = 1 << 22  # of text: about 700,000 words of English
+LONGEST_LINE = 1 << 28
+_BLOCK = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+
+
+def find_files(patterns: Sequence[str]) -> List[str]:
+    """Resolve paths and globs to files, each once, in sorted order; ``-`` is standard input.
+
+    Raises:
+        UsageError: a path does not exist, is a directory or can't be read; a glob matches nothing.
+    """
+    found = set()
+    for pattern in patterns:
+        # a name with brackets in it may simply be a file
+        paths = [pattern] if pattern == "-" or os.path.exists(pattern) else glob.glob(pattern, recursive=True)
+        if not paths:
+            kind = "the pattern matches no file" if glob.has_magic(pattern) else "no such file"
+            raise UsageError(f"{pattern}: {kind}")
+        found.update(path for path in paths if path in patterns or not os.path.isdir(path))
+    for path in found - {"-"}:
+        if os.path.isdir(path):
+            raise UsageError(f"{path}: is a directory; give files, or a pattern such as {os.path.join(path, '*.txt')}")
+        try:
+            open(path, "rb").close()
+        except OSError as error:
+            raise UsageError(f"{path}: can't read it: {error.strerror}") from None
+    if not found:
+        raise UsageError(f"{patterns[0] if patterns else 'FILE'}: the pattern matches no file")
+    return sorted(found)
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a file begins like gzip or zstd, and so can't be read from the middle."""
+    with open(path, "rb") as file:
+        return _decompressor(file.read(4), path) is not None
+
+
+def read_batches(
+    path: str,
+    start: int = 0,
+    end: Optional[int] = None,
+    progress: Optional[Callable[[int], Any]] = None,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[str]:
+    """Read a file as batches of whole lines.
+
+    Args:
+        path: file, or ``-`` for standard input.
+        start, end: bytes; the lines that begin in ``[start, end)`` are read. Only plain files can be read in parts.
+        progress: called with the number of bytes that were read from the file since the last call.
+        batch_bytes: a batch ends with the line that reaches this many bytes.
+
+    Yields:
+        text, lines joined by ``"\\n"``.
+
+    Raises:
+        UsageError: the file can't be read, is damaged, or is not UTF-8; the line is named.
+    """
+    where = "standard input" if path == "-" else path
+    line = 0 if start == 0 else None  # lines before a part are not counted
+    try:
+        file = sys.stdin.buffer if path == "-" else open(path, "rb")
+        try:
+            for batch in _cut_at_lines(_read_blocks(file, where, start, end, progress), batch_bytes, where):
+                if line == 0 and batch.startswith(_BOM):
+                    batch = batch[len(_BOM) :]
+                try:
+                    yield batch.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    before = batch[: error.start]
+                    place = f"byte {start + error.start}" if line is None else f"line {line + before.count(10) + 1}"
+                    raise UsageError(f"{where}: {place} is not UTF-8 (byte 0x{batch[error.start]:02x})") from None
+                if line is not None:
+                    line += batch.count(b"\n")
+        finally:
+            if path != "-":
+                file.close()
+    except OSError as error:
+        raise UsageError(f"{where}: can't read it: {error.strerror or error}") from None
+
+
+def _read_blocks(
+    file: BinaryIO, where: str, start: int, end: Optional[int], progress: Optional[Callable[[int], Any]]
+) -> Iterator[bytes]:
+    if start > 0:
+        # the line that holds the byte before start belongs to the part before, up to its end
+        file.seek(start - 1)
+        skipped = len(file.readline()) - 1
+        start += skipped
+        if end is not None and start >= end:
+            return
+    left = None if end is None else end - start
+    decompress = None
+    first = True
+    while True:
+        block = file.read(_BLOCK if left is None else min(_BLOCK, left))
+        if first:
+            decompress, first = _decompressor(block[:4], where), False
+        if progress is not None:
+            progress(len(block))
+        if left is not None:
+            left -= len(block)
+            if left == 0:
+                # up to the end of the line that was begun
+                block += b"" if block.endswith(b"\n") else file.readline()
+                yield block
+                return
+        if not block:
+            break
+        yield block if decompress is None else decompress.feed(block)
+    if decompress is not None:
+        decompress.finish()
+
+
+def _cut_at_lines(blocks: Iterator[bytes], batch_bytes: int, where: str) -> Iterator[bytes]:
+    parts: List[bytes] = []
+    size = 0
+    for block in blocks:
+        cut = block.rfind(b"\n") + 1
+        if cut and size + cut >= batch_bytes:
+            yield b"".join(parts) + block[:cut]
+            parts, size = [], 0
+            block = block[cut:]
+        parts.append(block)
+        size += len(block)
+        if size > max(LONGEST_LINE, batch_bytes):
+            raise UsageError(f"{where}: holds a line of more than {LONGEST_LINE >> 20} MiB; break it into lines")
+    if size:
+        yield b"".join(parts)
+
+
+class _Decompressor:
+    """Decompresses a file that is one or more gzip members or zstd frames, block by block."""
+
+    def __init__(self, make: Callable[[], Any], errors: Tuple[type, ...], kind: str, where: str):
+        self.make, self.errors, self.kind, self.where = make, errors, kind, where
+        self.stream: Any = None
+
+    def feed(self, block: bytes) -> bytes:
+        out = []
+        try:
+            while block:
+                if self.stream is None:
+                    self.stream = self.make()
+                out.append(self.stream.decompress(block))
+                block = self.stream.unused_data
+                if not self.stream.eof:
+                    break
+                self.stream = None
+                if self.kind == "gzip":
+                    block = block.lstrip(b"\0")  # padding after a member is allowed
+        except self.errors as error:
+            raise UsageError(f"{self.where}: damaged {self.kind} file: {error}") from None
+        return b"".join(out)
+
+    def finish(self) -> None:
+        if self.stream is not None:
+            raise UsageError(f"{self.where}: damaged {self.kind} file: it ends in the middle")
+
+
+def _decompressor(magic: bytes, where: str) -> Optional[_Decompressor]:
+    if magic[:2] == b"\x1f\x8b":
+        return _Decompressor(lambda: zlib.decompressobj(wbits=31), (zlib.error,), "gzip", where)
+    if magic == b"\x28\xb5\x2f\xfd":
+        try:
+            import zstandard
+        except ImportError:
+            raise UsageError(
+                f"{where}: reading zstd needs the package zstandard: pip install 'fairseq_maskplugins[pmi]'"
+            ) from None
+        make = zstandard.ZstdDecompressor().decompressobj
+        return _Decompressor(make, (zstandard.ZstdError,), "zstd", where)
+    return None
