@@ -50,6 +50,7 @@ if __name__ == _NAME:
 
     # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
     from .decoupled_mlm import criterion, task  # noqa: F401
+    from .drop_token import model as drop_token_model  # noqa: F401
     from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
 
     __version__ = "0.1.0"

@@ -136,3 +136,23 @@ def _reason(message: str) -> str:
     if found:
         return f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
     return " ".join(message.split())[:300]
+
+
+def disable_inference_path(encoder: Any) -> None:
+    """Keep the layers of an encoder off upstream's fused inference path, which wants its input batch first.
+
+    fairseq 0.12.2 takes it in layers that were loaded and never trained; fairseq-fixed has no such path.
+    """
+    for layer in encoder.layers.children():
+        if getattr(layer, "can_use_fastpath", False):
+            layer.can_use_fastpath = False
+
+
+def data_parallel_rank() -> int:
+    """This process's rank among those that see different data; 0 where nothing is distributed."""
+    import torch
+    from fairseq.distributed import utils
+
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return 0
+    return utils.get_data_parallel_rank()

@@ -35,5 +35,20 @@ CASES = [
     ),
     _case("stock_criterion", "--criterion masked_lm --masker uniform", "masker", "uniform", "UniformMasker"),
     _case("whole_word", f"--masker whole_word {SP}", "masker", "whole_word", "WholeWordMasker"),
+    _case(
+        "droptoken",
+        "--arch droptoken_roberta_base --drop-token-prob 0.3 --drop-token-warmup-updates 2 --update-freq 2",
+        "model",
+        "droptoken_roberta_base",
+        "DropTokenRobertaModel",
+    ),
+    _case(
+        "droptoken_finetune",
+        "--arch droptoken_roberta_prenorm --drop-token-prob 0.3 --drop-token-from-layer 1 --checkpoint-activations",
+        "model",
+        "droptoken_roberta_prenorm",
+        "DropTokenRobertaModel",
+        base=tuple(harness.TINY + harness.LABELLED),
+    ),
     _case("schedule", "--mask-prob 0.6 --mask-prob-final 0.2", "task", "decoupled_mlm", "DecoupledMLMTask"),
 ]
