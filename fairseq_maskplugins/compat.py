@@ -131,6 +131,25 @@ def protect_checkpoints() -> None:
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 
+def load_checkpoint_file(path: str) -> dict:
+    """What a checkpoint file holds, as it was saved, on the CPU.
+
+    Raises:
+        UsageError: the file is missing, damaged, or holds what torch refuses to load.
+    """
+    import torch
+
+    try:
+        state = torch.load(path, map_location="cpu")
+    except pickle.UnpicklingError as error:
+        raise UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}") from error
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        raise UsageError(f"{path}: can't read this checkpoint: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UsageError(f"{path}: this is no fairseq checkpoint: it holds no model")
+    return state
+
+
 def _reason(message: str) -> str:
     found = re.search(r"GLOBAL (\S+)", message)
     if found:
