@@ -52,6 +52,7 @@ if __name__ == _NAME:
     from .correct_embeddings import register as correct_embeddings  # noqa: F401
     from .decoupled_mlm import criterion, task  # noqa: F401
     from .drop_token import model as drop_token_model  # noqa: F401
+    from .mae import model as mae_model  # noqa: F401
     from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
 
     __version__ = "0.1.0"

@@ -50,5 +50,13 @@ CASES = [
         "DropTokenRobertaModel",
         base=tuple(harness.TINY + harness.LABELLED),
     ),
+    _case(
+        "mae",
+        "--arch mae_roberta_base --decoder-layers 1 --corruption-rate 0.3 --prediction-rate 0.5 "
+        "--random-token-prob 0.1 --leave-unmasked-prob 0.1",
+        "model",
+        "mae_roberta_base",
+        "MAERobertaModel",
+    ),
     _case("schedule", "--mask-prob 0.6 --mask-prob-final 0.2", "task", "decoupled_mlm", "DecoupledMLMTask"),
 ]

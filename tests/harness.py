@@ -143,7 +143,7 @@ def _numbers(text):
 
 
 # fairseq 0.12.2 keeps a second copy of each layer's weights for inference: zero until a checkpoint is loaded, never trained
-_COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 
 
 def load_weights(path):
@@ -155,7 +155,7 @@ def load_weights(path):
     if hasattr(torch.serialization, "add_safe_globals"):
         torch.serialization.add_safe_globals([argparse.Namespace])
     tensors = torch.load(path, map_location="cpu")["model"]
-    return {name: tensor for name, tensor in tensors.items() if not _COPIES.search(name)}
+    return {name: tensor for name, tensor in tensors.items() if not COPIES.search(name)}
 
 
 def assert_same_weights(one, other):
