@@ -1,1 +1,1 @@
-"""Embedding correction: move pretrained token embeddings to what the layers saw on average. See the README beside this."""
+"""Embedding correction: pretrained token embeddings become what the layers saw on average."""

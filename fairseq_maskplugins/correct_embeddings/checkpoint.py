@@ -14,7 +14,7 @@ SPECIALS = 4  # <s>, padding, </s> and <unk> lead every fairseq dictionary
 
 
 class Report(NamedTuple):
-    """What was changed: rows, the mean norm of those rows before and after, and what became of the output projection."""
+    """How many rows were corrected, their mean norm before and after, and what became of the output projection."""
 
     rows: int
     total: int
@@ -24,7 +24,7 @@ class Report(NamedTuple):
 
 
 def option_of(state: Dict[str, Any], group: str, name: str) -> Any:
-    """An option of a checkpoint, old (one ``args`` namespace) or new (``cfg`` with groups); None where it isn't there."""
+    """An option of a checkpoint, old (one ``args`` namespace) or new (``cfg`` with groups), or None."""
     found = (state.get("cfg") or {}).get(group)
     if found is None:
         found = state.get("args")

@@ -68,8 +68,8 @@ def encode_kept(
         return_all_hiddens: also return what goes into the first layer and comes out of each, ``[T, B, C]``.
 
     Returns:
-        packed features ``[B, K, C]`` (see :func:`put_back`), and the list of hidden states or None. Hidden states behind
-        the drop are zero at dropped positions and at padding.
+        packed features ``[B, K, C]`` (see :func:`put_back`), and the list of hidden states or None. Hidden states
+        behind the drop are zero at dropped positions and at padding.
     """
     padding = tokens.eq(encoder.padding_idx)
     packed = from_layer == 0

@@ -1,7 +1,7 @@
 """Which tokens of a batch are dropped, and how the others are packed (numpy, and torch for the last step; no fairseq).
 
-Source: DropToken, "MLM and MAE Through the Lens of Dropout" (Su Jianlin, 2021): in training, remove random tokens and leave
-the positions of the others as they are.
+Source: DropToken, "MLM and MAE Through the Lens of Dropout" (Su Jianlin, 2021): in training, remove random tokens and
+leave the positions of the others as they are.
 """
 
 from typing import NamedTuple, Optional, Tuple
@@ -58,8 +58,8 @@ def draw_dropped(
 
     The expected number is ``probability * n`` exactly, every token that may be dropped has the same chance, and the
     number differs from its mean by less than one. The draw is a function of the key ``(seed, update, rank, the row's
-    tokens)``: not of the batch around the row, so the micro-batches of ``--update-freq`` draw what one large batch would.
-    Rows that are equal token for token draw the same within an update.
+    tokens)``: not of the batch around the row, so the micro-batches of ``--update-freq`` draw what one large batch
+    would. Rows that are equal token for token draw the same within an update.
 
     Args:
         tokens: ids. *Shape:* ``[B, T]``.

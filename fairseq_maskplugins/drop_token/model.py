@@ -34,8 +34,8 @@ def add_checkpointing_options(parser: ArgumentParser) -> None:
 class DropTokenRobertaModel(roberta.RobertaModel):
     """RoBERTa with DropToken: parameters, checkpoints and evaluation are those of RoBERTa.
 
-    In training, each row loses a share of its tokens before layer ``--drop-token-from-layer``. The first token (``<s>``),
-    every ``<s>``, and in masked-LM training every predicted token stay. Where logits of all positions are asked for and
+    In training, each row loses a share of its tokens before layer ``--drop-token-from-layer``. The first token, every
+    ``<s>``, and in masked-LM training every predicted token stay. Where logits of all positions are asked for and
     nothing says which are predicted, all of them may be, and nothing is dropped.
     """
 

@@ -1,1 +1,1 @@
-"""MAE for text: a deep encoder on visible tokens, a shallow decoder on the full row. See the README beside this file."""
+"""MAE for text: a deep encoder on visible tokens, a shallow decoder on the full row."""

@@ -13,8 +13,8 @@ from ..drop_token.keep import Kept, pack, read_rows
 
 
 def choose_visible(tokens: np.ndarray, valid: np.ndarray, mask: int) -> np.ndarray:
-    """All tokens but ``<mask>`` and padding. A row that would show nothing shows its first token: attention over nothing
-    is not defined.
+    """All tokens but ``<mask>`` and padding. A row that would show nothing shows its first token: attention over
+    nothing is not defined.
 
     *Shape:* integers ``[B, T]`` and bool ``[B, T]`` to bool ``[B, T]``.
     """

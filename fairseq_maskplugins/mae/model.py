@@ -35,9 +35,9 @@ class _NoTokens(nn.Module):
 class MAERobertaModel(roberta.RobertaModel):
     """RoBERTa as a masked autoencoder.
 
-    In masked-LM training and validation the encoder works on the tokens that are not ``<mask>``, and the decoder predicts
-    through RoBERTa's own output layer. For features and classification heads, and under tasks that mask nothing, it is
-    RoBERTa: such a model has no decoder.
+    In masked-LM training and validation the encoder works on the tokens that are not ``<mask>``, and the decoder
+    predicts through RoBERTa's own output layer. For features and classification heads it is RoBERTa, and under tasks
+    that mask nothing it has no decoder.
     """
 
     def __init__(self, args: Namespace, encoder: Any):
@@ -131,10 +131,9 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
         encoder_ffn_embed_dim=_size(args, "decoder_ffn_embed_dim", 4 * inner),
         encoder_attention_heads=_size(args, "decoder_attention_heads", max(1, inner // 64)),
     )
-    if inner % sizes["encoder_attention_heads"]:
-        raise UsageError(
-            f"--decoder-attention-heads must divide --decoder-embed-dim, {inner}, got {sizes['encoder_attention_heads']}"
-        )
+    heads = sizes["encoder_attention_heads"]
+    if inner % heads:
+        raise UsageError(f"--decoder-attention-heads must divide --decoder-embed-dim, {inner}, got {heads}")
     given = dict(args.items()) if hasattr(args, "items") else vars(args)
     options = Namespace(**{**given, **sizes, "encoder_layerdrop": 0.0, "encoder_layers_to_keep": None})
     stack = TransformerEncoder(options, dictionary, _NoTokens(inner, dictionary.pad()))

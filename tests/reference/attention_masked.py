@@ -1,5 +1,5 @@
-"""What DropToken and MAE must equal at the tokens they keep: the full-length encoder, removed columns masked out of every
-attention matrix. Slow, and checked by eye."""
+"""What DropToken and MAE must equal at the tokens they keep: the full-length encoder, with the removed columns masked
+out of every attention matrix. Slow, and checked by eye."""
 
 
 def encode_attention_masked(encoder, tokens, removed, from_layer=0):
