@@ -28,9 +28,9 @@ def make_dictionary(words=20, pad=1):
     return dictionary
 
 
-def build(arch, dictionary, seed=1, task=None, **options):
-    """A model with fixed initial weights, no dropout, in training mode."""
-    args = dict(SIZES, max_positions=40, seed=7, dropout=0.0, attention_dropout=0.0)
+def build(arch, dictionary, seed=1, task=None, run_seed=7, **options):
+    """A model with fixed initial weights (by ``seed``), no dropout, in training mode."""
+    args = dict(SIZES, max_positions=40, seed=run_seed, dropout=0.0, attention_dropout=0.0)
     args = Namespace(arch=arch, **{**args, **options})
     ARCH_CONFIG_REGISTRY[arch](args)
     torch.manual_seed(seed)

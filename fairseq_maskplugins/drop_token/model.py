@@ -45,7 +45,7 @@ class DropTokenRobertaModel(roberta.RobertaModel):
         self.drop_token_prob = float(safe_getattr(args, "drop_token_prob", 0.0))
         self.drop_token_warmup_updates = int(safe_getattr(args, "drop_token_warmup_updates", 0))
         self.drop_token_from_layer = int(safe_getattr(args, "drop_token_from_layer", 0))
-        self.seed = int(safe_getattr(args, "seed", 1))
+        self.seed = int(safe_getattr(args, "seed", None) or 0)
         if not 0.0 <= self.drop_token_prob <= 1.0:
             raise UsageError(f"--drop-token-prob must lie in [0, 1], got {self.drop_token_prob:g}")
         if self.drop_token_warmup_updates < 0:
@@ -83,6 +83,13 @@ class DropTokenRobertaModel(roberta.RobertaModel):
             metavar="N",
             help="the first N layers see all tokens, 0 <= N < --encoder-layers",
         )
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: Any) -> "DropTokenRobertaModel":
+        model = super().build_model(args, task)
+        if safe_getattr(args, "seed", None) is None:  # fairseq-hydra-train gives models their own options only
+            model.seed = int(safe_getattr(getattr(task, "cfg", None), "seed", 1))
+        return model
 
     def set_num_updates(self, num_updates: int) -> None:
         super().set_num_updates(num_updates)
