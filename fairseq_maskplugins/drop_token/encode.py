@@ -13,10 +13,9 @@ from .keep import Kept
 
 
 def take(x: torch.Tensor, kept: Kept) -> torch.Tensor:
-    """Kept columns, zeros in filler. *Shape:* ``[B, T, C]`` to ``[B, K, C]``."""
+    """Kept columns; filler holds copies of the first. *Shape:* ``[B, T, C]`` to ``[B, K, C]``."""
     column = kept.column if kept.filler is None else kept.column.masked_fill(kept.filler, 0)
-    taken = x.gather(1, column.unsqueeze(-1).expand(-1, -1, x.size(-1)))
-    return _clear(taken, kept.filler)
+    return x.gather(1, column.unsqueeze(-1).expand(-1, -1, x.size(-1)))
 
 
 def put_back(x: torch.Tensor, kept: Kept) -> torch.Tensor:
@@ -28,15 +27,12 @@ def put_back(x: torch.Tensor, kept: Kept) -> torch.Tensor:
     return full[:, : kept.width]
 
 
-def _clear(x: torch.Tensor, padding: Optional[torch.Tensor]) -> torch.Tensor:
-    return x if padding is None else x.masked_fill(padding.unsqueeze(-1), 0)
-
-
 def embed_kept(encoder: Any, tokens: torch.Tensor, kept: Kept) -> torch.Tensor:
     """Embed the kept tokens alone, each with the position it has in the full row. *Shape:* ``[B, T]`` to ``[B, K, C]``.
 
     The position vectors come from one row without padding, whatever kind of position embedding the encoder has: its own
-    forward pass counts tokens, and would number the kept ones anew.
+    forward pass counts tokens, and would number the kept ones anew. What filler holds reaches nothing: no token attends
+    to it, and it is not put back.
     """
     padded = F.pad(tokens, (0, 1), value=encoder.padding_idx)  # where filler points
     x = encoder.embed_scale * encoder.embed_tokens(padded.gather(1, kept.column))
@@ -48,7 +44,7 @@ def embed_kept(encoder: Any, tokens: torch.Tensor, kept: Kept) -> torch.Tensor:
     x = encoder.dropout_module(x)
     if encoder.quant_noise is not None:
         x = encoder.quant_noise(x)
-    return _clear(x, kept.filler)
+    return x
 
 
 def encode_kept(
@@ -76,7 +72,8 @@ def encode_kept(
     if packed:
         x, mask = embed_kept(encoder, tokens, kept), kept.filler
     else:
-        x, mask = _clear(encoder.forward_embedding(tokens)[0], padding), padding if padding.any() else None
+        x = encoder.forward_embedding(tokens)[0].masked_fill(padding.unsqueeze(-1), 0)
+        mask = padding if padding.any() else None
     x = x.transpose(0, 1)  # [B, T, C] to [T, B, C], as the layers want it
     states: List[torch.Tensor] = []
 
