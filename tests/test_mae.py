@@ -126,9 +126,9 @@ def test_a_row_that_shows_nothing_keeps_its_first_token():
 def test_evaluation_after_loading_equals_training_without_dropout():
     """Loaded, never trained layers take a fused path in upstream fairseq, which wants another layout."""
     dictionary = make_dictionary()
-    model = build_mae(dictionary)
+    model = build_mae(dictionary, activation_fn="relu")  # it knows torch's relu; gelu is fairseq's own function
     tokens, _, predicted = make_batch(dictionary)
-    loaded = build_mae(dictionary, seed=5)
+    loaded = build_mae(dictionary, seed=5, activation_fn="relu")
     loaded.load_state_dict(model.state_dict())
     loaded.eval()
     with torch.no_grad():
