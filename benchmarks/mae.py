@@ -52,6 +52,7 @@ def main():
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--skip-memory", action="store_true", help="measure time only")
     parser.add_argument("--memory-of", choices=sorted(ARCHES), help=argparse.SUPPRESS)
     args = parser.parse_args()
     device, task = torch.device(args.device), Task(32000)
@@ -68,10 +69,12 @@ def main():
             steps = {kind: make_step(kind, args, task, length, rate, device) for kind in ARCHES}
             times = time_side_by_side(steps, args.rounds, device)
             del steps
-            memory = {kind: peak_memory(kind, args, length, rate) for kind in ARCHES}
+            memory = {kind: "-" for kind in ARCHES}
+            if not args.skip_memory:
+                memory = {kind: f"{peak_memory(kind, args, length, rate):.0f} MiB" for kind in ARCHES}
             print(
                 f"| {length} | {rate} | {median(times['plain']) * 1e3:.0f} ms | {median(times['mae']) * 1e3:.0f} ms | "
-                f"{ratio(times, 'mae', 'plain'):.2f} | {memory['plain']:.0f} MiB | {memory['mae']:.0f} MiB |",
+                f"{ratio(times, 'mae', 'plain'):.2f} | {memory['plain']} | {memory['mae']} |",
                 flush=True,
             )
 
