@@ -49,7 +49,10 @@ if __name__ == _NAME:
     protect_checkpoints()
 
     # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
+    from .correct_embeddings import register as correct_embeddings_register  # noqa: F401
     from .decoupled_mlm import criterion, task  # noqa: F401
+    from .drop_token import model as drop_token_model  # noqa: F401
+    from .mae import model as mae_model  # noqa: F401
     from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
 
     __version__ = "0.1.0"

@@ -131,8 +131,47 @@ def protect_checkpoints() -> None:
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 
+def load_checkpoint_file(path: str) -> dict:
+    """What a checkpoint file holds, as it was saved, on the CPU.
+
+    Raises:
+        UsageError: the file is missing, damaged, or holds what torch refuses to load.
+    """
+    import torch
+
+    try:
+        state = torch.load(path, map_location="cpu")
+    except pickle.UnpicklingError as error:
+        raise UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}") from error
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        raise UsageError(f"{path}: can't read this checkpoint: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UsageError(f"{path}: this is no fairseq checkpoint: it holds no model")
+    return state
+
+
 def _reason(message: str) -> str:
     found = re.search(r"GLOBAL (\S+)", message)
     if found:
         return f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
     return " ".join(message.split())[:300]
+
+
+def disable_inference_path(encoder: Any) -> None:
+    """Keep the layers of an encoder off upstream's fused inference path, which wants its input batch first.
+
+    fairseq 0.12.2 takes it in layers that were loaded and never trained; fairseq-fixed has no such path.
+    """
+    for layer in encoder.layers.children():
+        if getattr(layer, "can_use_fastpath", False):
+            layer.can_use_fastpath = False
+
+
+def data_parallel_rank() -> int:
+    """This process's rank among those that see different data; 0 where nothing is distributed."""
+    import torch
+    from fairseq.distributed import utils
+
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return 0
+    return utils.get_data_parallel_rank()

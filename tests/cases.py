@@ -38,5 +38,28 @@ CASES = [
     _case("span", f"--masker span {SP}", "masker", "span", "SpanMasker"),
     _case("span_token", "--masker span --span-unit token --random-token-prob 0.1", "masker", "span", "SpanMasker"),
     _case("pmi", f"--masker pmi --pmi-vocab {{corpus}}/phrases.txt {SP}", "masker", "pmi", "PMIMasker"),
+    _case(
+        "droptoken",
+        "--arch droptoken_roberta_base --drop-token-prob 0.3 --drop-token-warmup-updates 2 --update-freq 2",
+        "model",
+        "droptoken_roberta_base",
+        "DropTokenRobertaModel",
+    ),
+    _case(
+        "droptoken_finetune",
+        "--arch droptoken_roberta_prenorm --drop-token-prob 0.3 --drop-token-from-layer 1 --checkpoint-activations",
+        "model",
+        "droptoken_roberta_prenorm",
+        "DropTokenRobertaModel",
+        base=tuple(harness.TINY + harness.LABELLED),
+    ),
+    _case(
+        "mae",
+        "--arch mae_roberta_base --decoder-layers 1 --corruption-rate 0.3 --prediction-rate 0.5 "
+        "--random-token-prob 0.1 --leave-unmasked-prob 0.1",
+        "model",
+        "mae_roberta_base",
+        "MAERobertaModel",
+    ),
     _case("schedule", "--mask-prob 0.6 --mask-prob-final 0.2", "task", "decoupled_mlm", "DecoupledMLMTask"),
 ]

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +23,10 @@ TINY = (
     "--lr-scheduler fixed --clip-norm 1.0 --seed 3 --cpu --log-format json --log-interval 1"
 ).split()
 MLM = "--task decoupled_mlm --criterion decoupled_mlm --tokens-per-sample 32 --batch-size 8".split()
+LABELLED = (
+    "--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2 "
+    "--classification-head-name head --batch-size 8 --shorten-method truncate"
+).split()
 
 _SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(
     ","
@@ -62,7 +67,28 @@ def build_corpus(folder, train=200, valid=30, vocab_size=90):
         lines = (folder / f"{split}.txt").read_text().splitlines()
         (folder / f"{split}.sp").write_text("".join(" ".join(pieces.encode(x, out_type=str)) + "\n" for x in lines))
     preprocess(folder / "train.sp", folder / "valid.sp", folder / "bin")
+    label_corpus(folder)
     return folder
+
+
+def label_corpus(folder):
+    """Add ``bin/input0`` and ``bin/label``, the layout of ``--task sentence_prediction``: is the harbour in the text?"""
+    import torch
+    from fairseq.data import Dictionary, indexed_dataset
+
+    for part in ("input0", "label"):
+        (folder / "bin" / part).mkdir()
+    for name in ("train.bin", "train.idx", "valid.bin", "valid.idx", "dict.txt"):
+        shutil.copy(folder / "bin" / name, folder / "bin" / "input0" / name)
+    (folder / "bin" / "label" / "dict.txt").write_text("yes 1\nno 1\n")
+    labels = Dictionary.load(str(folder / "bin" / "label" / "dict.txt"))
+    for split in ("train", "valid"):
+        path = str(folder / "bin" / "label" / split)
+        builder = indexed_dataset.make_builder(path + ".bin", impl="mmap", vocab_size=len(labels))
+        for line in (folder / f"{split}.txt").read_text().splitlines():
+            label = "yes" if "the harbour" in line else "no"
+            builder.add_item(torch.tensor([labels.index(label), labels.eos()]))
+        builder.finalize(path + ".idx")
 
 
 def preprocess(train, valid, out, *options):
@@ -133,6 +159,10 @@ def _numbers(text):
     return {key: number(value) for key, value in json.loads(text).items()}
 
 
+# fairseq 0.12.2 keeps a second copy of each layer's weights for inference: zero until a checkpoint is loaded, never trained
+COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+
+
 def load_weights(path):
     """Model tensors of a checkpoint, by name."""
     import argparse
@@ -141,7 +171,8 @@ def load_weights(path):
 
     if hasattr(torch.serialization, "add_safe_globals"):
         torch.serialization.add_safe_globals([argparse.Namespace])
-    return torch.load(path, map_location="cpu")["model"]
+    tensors = torch.load(path, map_location="cpu")["model"]
+    return {name: tensor for name, tensor in tensors.items() if not COPIES.search(name)}
 
 
 # fairseq 0.12.2 keeps copies of every layer's weights for a fused inference path: never trained, and made anew from the

@@ -7,6 +7,10 @@ from typing import List, Optional
 
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
 COMMANDS = {
+    "correct-embeddings": (
+        "fairseq_maskplugins.cli.cli_correct_embeddings",
+        "move a pretrained model's embeddings to what its layers saw on average",
+    ),
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
     "show-masks": ("fairseq_maskplugins.cli.cli_show_masks", "print rows of a data directory as they would be masked"),
     "pmi": ("fairseq_maskplugins.cli.cli_pmi", "build a PMI vocabulary, and measure one"),

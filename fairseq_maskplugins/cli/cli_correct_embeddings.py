@@ -1,0 +1,119 @@
+"""``maskplugins correct-embeddings IN OUT``."""
+
+import argparse
+import os
+import tempfile
+from typing import Any, Tuple
+
+import torch
+
+from ..compat import load_checkpoint_file
+from ..correct_embeddings.checkpoint import choose_rows, correct_checkpoint, find_embedding, option_of, shares_of
+from ..correct_embeddings.correct import Shares
+from ..errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="IN", help="checkpoint of a masked language model")
+    parser.add_argument("output", metavar="OUT", help="where the corrected checkpoint goes; may not be IN")
+    share = dict(type=float, metavar="P", help="in [0, 1] (default: what the checkpoint says)")
+    parser.add_argument("--mask-prob", **{**share, "help": "share of tokens that was corrupted, " + share["help"]})
+    parser.add_argument("--random-token-prob", **{**share, "help": "share of those made random, " + share["help"]})
+    parser.add_argument("--leave-unmasked-prob", **{**share, "help": "share of those left as is, " + share["help"]})
+    parser.add_argument(
+        "--dict", metavar="FILE", help="dict.txt (default: that of the checkpoint's data, if it exists)"
+    )
+    parser.add_argument("--mask-index", type=int, help="row of <mask> (default: by dict.txt, else the last row)")
+    parser.add_argument("--pad-index", type=int, default=1, help="row of padding, never changed (default: 1)")
+    parser.add_argument("--include-specials", action="store_true", help="also correct <s>, </s> and <unk>")
+    parser.add_argument("--include-mask", action="store_true", help="also correct the row of <mask>")
+    parser.add_argument(
+        "--head",
+        choices=("untie", "follow"),
+        default="untie",
+        help="a tied output projection keeps the old embedding (untie, the default) or is corrected with it (follow)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    folder = os.path.dirname(os.path.abspath(args.output))
+    if not os.path.isdir(folder):
+        raise UsageError(f"{args.output}: the folder {folder} does not exist")
+    if os.path.realpath(args.output) == os.path.realpath(args.input):
+        raise UsageError(f"{args.output}: OUT must be another file than IN")
+    state = load_checkpoint_file(args.input)
+    try:
+        lines = _correct(state, args)
+    except UsageError as error:
+        raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
+    _save(state, args.output, folder)
+    print("\n".join(lines + [f"wrote {args.output}"]))
+
+
+def _correct(state: Any, args: argparse.Namespace) -> list:
+    total = len(state["model"][find_embedding(state["model"])])
+    shares, source = _choose_shares(state, args)
+    mask, found = _find_mask(state, args, total)
+    rows = choose_rows(total, mask, args.pad_index, args.include_specials, args.include_mask)
+    report = correct_checkpoint(state, shares, mask, rows, args.pad_index, args.head)
+    lines = [
+        f"rates: {shares.selected:.4g} of the tokens corrupted, of these {shares.mask:.4g} <mask>, "
+        f"{shares.random:.4g} random, {shares.same:.4g} left the same ({source})",
+        f"<mask> is row {mask} ({found})",
+        f"corrected {report.rows} of {report.total} rows, mean norm {report.before:.4f} -> {report.after:.4f}",
+        f"output projection: {report.head}",
+    ]
+    if report.head.startswith("untied:"):
+        lines.append(
+            "fine-tune with --user-dir fairseq_maskplugins or --untie-weights-roberta: a tied model of fairseq alone "
+            "would load the output projection over the embedding, and undo the correction"
+        )
+    return lines
+
+
+def _choose_shares(state: Any, args: argparse.Namespace) -> Tuple[Shares, str]:
+    read = shares_of(state)
+    given = (args.mask_prob, args.random_token_prob, args.leave_unmasked_prob)
+    task = option_of(state, "task", "_name") or option_of(state, "task", "task")
+    if read is None and args.mask_prob is None:
+        raise UsageError(f"its task, {task}, records no masking rates: give --mask-prob")
+    values = [new if new is not None else old for new, old in zip(given, read or Shares(0.0))]
+    source = f"of --task {task} in the checkpoint" if read is not None else "from the command line"
+    if read is not None and any(value is not None for value in given):
+        source += ", overridden from the command line"
+    return Shares(*values).check(), source
+
+
+def _find_mask(state: Any, args: argparse.Namespace, total: int) -> Tuple[int, str]:
+    if args.mask_index is not None:
+        return args.mask_index, "--mask-index"
+    data = str(option_of(state, "task", "data") or "").split(os.pathsep)[0]
+    path = args.dict or os.path.join(data, "dict.txt")
+    if args.dict is None and not os.path.isfile(path):
+        return total - 1, "the last row; dict.txt was not found"
+    from fairseq.data import Dictionary
+
+    try:
+        dictionary = Dictionary.load(path)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}") from error
+    mask = dictionary.add_symbol("<mask>")
+    if len(dictionary) != total:
+        raise UsageError(f"the embedding has {total} rows, {path} with <mask> has {len(dictionary)}: give --dict")
+    return mask, path
+
+
+def _save(state: Any, path: str, folder: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".correct-embeddings-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(state, file)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # temporary files are private, checkpoints are not
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"{path}: can't write it: {error}") from error
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)

@@ -1,0 +1,1 @@
+"""Embedding correction: pretrained token embeddings become what the layers saw on average."""

@@ -1,0 +1,116 @@
+"""Correct the embeddings inside a fairseq checkpoint (its plain dictionary; torch, no fairseq)."""
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import torch
+
+from ..errors import UsageError
+from .correct import Shares, correct, read_shares
+
+RECORD = "correct_embeddings"
+EMBEDDING = "embed_tokens.weight"
+HEADS = ("lm_head.weight", "output_projection.weight", "embed_out.weight")
+SPECIALS = 4  # <s>, padding, </s> and <unk> lead every fairseq dictionary
+
+
+class Report(NamedTuple):
+    """How many rows were corrected, their mean norm before and after, and what became of the output projection."""
+
+    rows: int
+    total: int
+    before: float
+    after: float
+    head: str
+
+
+def option_of(state: Dict[str, Any], group: str, name: str) -> Any:
+    """An option of a checkpoint, old (one ``args`` namespace) or new (``cfg`` with groups), or None."""
+    found = (state.get("cfg") or {}).get(group)
+    if found is None:
+        found = state.get("args")
+    return found.get(name) if hasattr(found, "get") else getattr(found, name, None)
+
+
+def shares_of(state: Dict[str, Any]) -> Optional[Shares]:
+    """The rates of pretraining at the checkpoint's update number; None where it does not say."""
+    history = state.get("optimizer_history") or [{}]
+    update = int(history[-1].get("num_updates") or 0)
+    max_update = option_of(state, "optimization", "max_update")
+    return read_shares(lambda name: option_of(state, "task", name), update, max_update)
+
+
+def _find(names: List[str], what: str) -> str:
+    if len(names) != 1:
+        raise UsageError(f"the checkpoint must hold one {what}, found {', '.join(sorted(names)) or 'none'}")
+    return names[0]
+
+
+def find_embedding(model: Dict[str, torch.Tensor]) -> str:
+    """The name of the token embedding among a checkpoint's tensors."""
+    return _find([name for name in model if name.endswith("encoder." + EMBEDDING)], EMBEDDING)
+
+
+def choose_rows(
+    total: int, mask: int, pad: int = 1, include_specials: bool = False, include_mask: bool = False
+) -> torch.Tensor:
+    """The rows to correct: never padding; specials and ``<mask>`` where asked for. *Shape:* bool ``[total]``."""
+    for name, row in (("--mask-index", mask), ("--pad-index", pad)):
+        if not 0 <= row < total:
+            raise UsageError(f"{name} must be a row of the embedding, 0 to {total - 1}, got {row}")
+    rows = torch.ones(total, dtype=torch.bool)
+    rows[:SPECIALS] = include_specials
+    rows[mask] = include_mask
+    rows[pad] = False
+    return rows
+
+
+def correct_checkpoint(
+    state: Dict[str, Any], shares: Shares, mask: int, rows: torch.Tensor, pad: int = 1, head: str = "untie"
+) -> Report:
+    """Correct a checkpoint in place.
+
+    Args:
+        state: what ``torch.load`` gives.
+        shares: the rates of pretraining.
+        mask, pad: rows of ``<mask>`` and of padding.
+        rows: bool ``[V]``, the rows to correct.
+        head: what becomes of an output projection that is tied to the embedding: ``"untie"``: it keeps the embedding as
+            it was, predictions of the head are unchanged, and the model is marked as untied; ``"follow"``: it stays
+            tied and is corrected with it.
+
+    Raises:
+        UsageError: the embeddings were corrected before, or can't be found or untied.
+    """
+    if RECORD in state:
+        raise UsageError("the embeddings of this checkpoint are corrected already; a second time would not be right")
+    model = state["model"]
+    name = find_embedding(model)
+    old = model[name]
+    new = correct(old, mask, shares, rows)
+    outputs = [key for key in model if key.endswith(HEADS) and model[key].shape == old.shape]
+    tied = [key for key in outputs if torch.equal(model[key], old)]
+    if head == "follow":
+        model.update({key: new for key in tied})
+        said = "tied, corrected with the embedding" if tied else "untied before, unchanged"
+    elif tied:
+        model.update({key: old.clone() for key in tied})
+        _mark_untied(state)
+        said = "untied: it keeps the uncorrected embedding"
+    elif outputs:
+        said = "untied before, unchanged"
+    else:
+        raise UsageError("the checkpoint has no output projection of its own to untie: --head follow corrects both")
+    model[name] = new
+    # its state belongs to the parameters of before
+    state.pop("last_optimizer_state", None)
+    state[RECORD] = {**shares._asdict(), "mask_index": mask, "pad_index": pad, "head": head}
+    changed = [tensor[rows].float().norm(dim=1).mean().item() if rows.any() else 0.0 for tensor in (old, new)]
+    return Report(int(rows.sum()), len(rows), changed[0], changed[1], said)
+
+
+def _mark_untied(state: Dict[str, Any]) -> None:
+    for holder in ((state.get("cfg") or {}).get("model"), state.get("args")):
+        if isinstance(holder, dict):
+            holder["untie_weights_roberta"] = True
+        elif holder is not None:
+            holder.untie_weights_roberta = True

@@ -1,0 +1,1 @@
+"""MAE for text: a deep encoder on visible tokens, a shallow decoder on the full row."""

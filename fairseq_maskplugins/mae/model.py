@@ -1,0 +1,153 @@
+"""``--arch mae_roberta``: a RoBERTa that is pretrained on visible tokens only, with a shallow decoder beside it."""
+
+import logging
+from argparse import ArgumentParser, Namespace
+from typing import Any, Dict, Optional
+
+import torch
+from fairseq.models import register_model
+from fairseq.models.roberta import model as roberta
+from fairseq.models.transformer import TransformerEncoder
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from fairseq.utils import safe_getattr
+from torch import nn
+
+from ..compat import disable_inference_path
+from ..drop_token.encode import encode_kept
+from ..drop_token.model import add_checkpointing_options, register_architectures
+from ..errors import UsageError
+from .decode import MaskedDecoder, pack_visible
+from .register import DECODER
+
+logger = logging.getLogger(__name__)
+NAME = "mae_roberta"
+
+
+class _NoTokens(nn.Module):
+    """Stands where a Transformer has its token embeddings; the decoder gets vectors."""
+
+    def __init__(self, embedding_dim: int, padding_idx: int):
+        super().__init__()
+        self.embedding_dim, self.padding_idx = embedding_dim, padding_idx
+
+
+@register_model(NAME)
+class MAERobertaModel(roberta.RobertaModel):
+    """RoBERTa as a masked autoencoder.
+
+    In masked-LM training and validation the encoder works on the tokens that are not ``<mask>``, and the decoder
+    predicts through RoBERTa's own output layer. For features and classification heads it is RoBERTa, and under tasks
+    that mask nothing it has no decoder.
+    """
+
+    def __init__(self, args: Namespace, encoder: Any):
+        super().__init__(args, encoder)
+        self.mae_decoder: Optional[MaskedDecoder] = None
+        self.mask_idx = -1
+
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        roberta.RobertaModel.add_args(parser)
+        add_checkpointing_options(parser)
+        parser.add_argument(
+            "--decoder-layers", type=int, default=2, metavar="N", help="layers of the decoder, 1 or more"
+        )
+        parser.add_argument(
+            "--decoder-embed-dim",
+            type=int,
+            metavar="N",
+            help="width of the decoder (default: half of --encoder-embed-dim)",
+        )
+        parser.add_argument(
+            "--decoder-ffn-embed-dim",
+            type=int,
+            metavar="N",
+            help="inner width of the decoder (default: 4 times --decoder-embed-dim)",
+        )
+        parser.add_argument(
+            "--decoder-attention-heads",
+            type=int,
+            metavar="N",
+            help="heads of the decoder, a divisor of its width (default: one for each 64)",
+        )
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: Any) -> "MAERobertaModel":
+        model = super().build_model(args, task)
+        mask_idx = getattr(task, "mask_idx", None)
+        if mask_idx is not None:
+            model.mask_idx = int(mask_idx)
+            model.mae_decoder = build_decoder(args, task.source_dictionary)
+            disable_inference_path(model.encoder.sentence_encoder)
+            disable_inference_path(model.mae_decoder.stack)
+        return model
+
+    def forward(
+        self,
+        src_tokens: torch.Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: Optional[str] = None,
+        masked_tokens: Optional[torch.Tensor] = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As RoBERTa's. Hidden states are the encoder's, with zeros where it sees nothing."""
+        if self.mae_decoder is None or features_only or classification_head_name is not None:
+            return super().forward(
+                src_tokens,
+                features_only=features_only,
+                return_all_hiddens=return_all_hiddens,
+                classification_head_name=classification_head_name,
+                masked_tokens=masked_tokens,
+                **kwargs,
+            )
+        kept = pack_visible(src_tokens, self.encoder.dictionary.pad(), self.mask_idx)
+        encoded, states = encode_kept(
+            self.encoder.sentence_encoder, src_tokens, kept, return_all_hiddens=return_all_hiddens
+        )
+        x = self.encoder.output_layer(self.mae_decoder(encoded, kept, src_tokens, masked_tokens))
+        return x, {"inner_states": states}
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, torch.Tensor], name: str) -> None:
+        prefix = (name + "." if name else "") + DECODER + "."
+        if self.mae_decoder is not None and not any(key.startswith(prefix) for key in state_dict):
+            # before anything else: fairseq would take the missing version for an old one, and drop a layer norm
+            logger.info("the checkpoint has no MAE decoder: this model's starts from its initial weights")
+            state_dict.update({prefix + key: value for key, value in self.mae_decoder.state_dict().items()})
+        super().upgrade_state_dict_named(state_dict, name)
+
+
+def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
+    """The decoder that the options ask for.
+
+    Raises:
+        UsageError: a size below 1, or a width that the heads don't divide.
+    """
+    outer = args.encoder_embed_dim
+    inner = _size(args, "decoder_embed_dim", outer // 2)
+    sizes = dict(
+        encoder_layers=_size(args, "decoder_layers", 2),
+        encoder_embed_dim=inner,
+        encoder_ffn_embed_dim=_size(args, "decoder_ffn_embed_dim", 4 * inner),
+        encoder_attention_heads=_size(args, "decoder_attention_heads", max(1, inner // 64)),
+    )
+    heads = sizes["encoder_attention_heads"]
+    if inner % heads:
+        raise UsageError(f"--decoder-attention-heads must divide --decoder-embed-dim, {inner}, got {heads}")
+    given = dict(args.items()) if hasattr(args, "items") else vars(args)
+    options = Namespace(**{**given, **sizes, "encoder_layerdrop": 0.0, "encoder_layers_to_keep": None})
+    stack = TransformerEncoder(options, dictionary, _NoTokens(inner, dictionary.pad()))
+    decoder = MaskedDecoder(stack, outer, inner)
+    decoder.apply(init_bert_params)
+    return decoder
+
+
+def _size(args: Namespace, name: str, default: int) -> int:
+    value = safe_getattr(args, name, None)
+    value = default if value is None else int(value)
+    if value < 1:
+        raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, got {value}")
+    return value
+
+
+register_architectures(NAME)

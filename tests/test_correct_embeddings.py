@@ -1,0 +1,170 @@
+"""``maskplugins correct-embeddings``: the formula, the rates it reads, what it writes and what it refuses."""
+
+import argparse
+import copy
+import shutil
+
+import harness
+import pytest
+import torch
+from reference.correct_embeddings import correct_by_loop
+from tiny_roberta import build, make_dictionary, make_rows
+
+from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.compat import load_checkpoint_file
+from fairseq_maskplugins.correct_embeddings.checkpoint import correct_checkpoint, shares_of
+from fairseq_maskplugins.correct_embeddings.correct import Shares, correct
+from fairseq_maskplugins.errors import UsageError
+
+EMBEDDING, HEAD = "encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("correct")
+    rates = "--corruption-rate 0.3 --prediction-rate 0.2 --random-token-prob 0.2 --leave-unmasked-prob 0.1".split()
+    harness.train(corpus / "bin", folder, "--max-update", "2", *rates)
+    return folder / "checkpoint_last.pt"
+
+
+def run(*arguments):
+    assert main(["correct-embeddings", *map(str, arguments)]) == 0
+
+
+@pytest.mark.parametrize("shares", [Shares(0.15, 0.1, 0.1), Shares(0.4), Shares(1.0, 0.5, 0.25), Shares(0.0, 0.1, 0.1)])
+def test_formula_against_a_loop(shares):
+    weight = torch.randn(9, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows = torch.tensor([True, False, False, True, True, True, True, True, False])
+    expected = correct_by_loop(
+        weight.tolist(), 8, shares.selected, shares.mask, shares.same, shares.random, rows.nonzero().flatten().tolist()
+    )
+    result = correct(weight, 8, shares, rows)
+    torch.testing.assert_close(result, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=1e-12)
+    assert torch.equal(result[~rows], weight[~rows])
+    half = correct(weight.half(), 8, shares, rows)
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.double(), result, atol=2e-3, rtol=2e-3)
+
+
+def test_command_corrects_with_the_rates_of_the_checkpoint(checkpoint, tmp_path, capsys):
+    out = tmp_path / "out.pt"
+    run(checkpoint, out)
+    before, after = load_checkpoint_file(str(checkpoint)), load_checkpoint_file(str(out))
+    old, new = before["model"][EMBEDDING], after["model"][EMBEDDING]
+    mask = len(old) - 1
+    rows = list(range(4, mask))
+    expected = correct_by_loop(old.tolist(), mask, 0.3, 0.7, 0.1, 0.2, rows)
+    torch.testing.assert_close(new, torch.tensor(expected), atol=1e-6, rtol=1e-5)
+    assert torch.equal(new[:4], old[:4]) and torch.equal(new[mask], old[mask])
+    # the head predicts as it did, and every other tensor is what it was
+    assert torch.equal(after["model"][HEAD], old)
+    same = [name for name in before["model"] if name != EMBEDDING]
+    assert all(torch.equal(before["model"][name], after["model"][name]) for name in same)
+    assert after["cfg"]["model"].untie_weights_roberta
+    text = capsys.readouterr().out
+    norms = [f"{tensor[4:mask].norm(dim=1).mean():.4f}" for tensor in (old, new)]
+    assert "rates: 0.3 of the tokens corrupted, of these 0.7 <mask>, 0.2 random, 0.1 left the same" in text
+    assert f"mean norm {norms[0]} -> {norms[1]}" in text and f"corrected {mask - 4} of {mask + 1} rows" in text
+
+
+def test_options_override_and_choose_rows(checkpoint, tmp_path):
+    old = harness.load_weights(checkpoint)[EMBEDDING]
+    mask = len(old) - 1
+    options = "--mask-prob 0.5 --random-token-prob 0 --leave-unmasked-prob 0 --mask-index 7 --include-specials".split()
+    run(checkpoint, tmp_path / "a.pt", *options, "--include-mask", "--head", "follow")
+    model = harness.load_weights(tmp_path / "a.pt")
+    rows = [i for i in range(len(old)) if i != 1]
+    expected = correct_by_loop(old.tolist(), 7, 0.5, 1.0, 0.0, 0.0, rows)
+    torch.testing.assert_close(model[EMBEDDING], torch.tensor(expected), atol=1e-6, rtol=1e-5)
+    assert torch.equal(model[HEAD], model[EMBEDDING]) and torch.equal(model[EMBEDDING][1], old[1])
+    assert not torch.equal(model[EMBEDDING][mask], old[mask])
+
+
+@pytest.mark.parametrize(
+    "task, update, expected",
+    [
+        (dict(_name="masked_lm", mask_prob=0.15, random_token_prob=0.1, leave_unmasked_prob=0.1), 9, (0.15, 0.1, 0.1)),
+        (dict(_name="decoupled_mlm", mask_prob=0.4), 9, (0.4, 0.0, 0.0)),
+        (dict(mask_prob=0.4, corruption_rate=0.3), 9, (0.3, 0.0, 0.0)),
+        (dict(mask_prob=0.6, mask_prob_final=0.2, max_update=10), 5, (0.4, 0.0, 0.0)),
+        (dict(mask_prob=0.6, mask_prob_final=0.2), 5, (0.4, 0.0, 0.0)),
+        (dict(_name="sentence_prediction"), 9, None),
+    ],
+)
+def test_rates_of_tasks(task, update, expected):
+    history = [dict(num_updates=update)]
+    new = dict(cfg=dict(task=task, optimization=dict(max_update=10)), args=None, optimizer_history=history)
+    old = dict(args=argparse.Namespace(**{"max_update": 10, **task}), optimizer_history=history)
+    for state in (new, old):
+        assert shares_of(state) == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("arch", ["roberta_base", "roberta_prenorm", "droptoken_roberta_base"])
+def test_models_load_the_result(arch, tied):
+    dictionary = make_dictionary()
+    source = build(arch, dictionary, seed=2).eval()
+    state = dict(model=copy.deepcopy(source.state_dict()), args=source.args)
+    rows = torch.ones(len(dictionary), dtype=torch.bool)
+    correct_checkpoint(state, Shares(0.4), len(dictionary) - 1, rows)
+    new = state["model"][EMBEDDING].clone()
+    assert not torch.equal(new, source.state_dict()[EMBEDDING]) and source.args.untie_weights_roberta
+    model = build(arch, dictionary, seed=3, untie_weights_roberta=not tied).eval()
+    model.load_state_dict(state["model"])
+    assert torch.equal(model.encoder.sentence_encoder.embed_tokens.weight, new)
+    if not tied:  # the head is what it was
+        features = source(make_rows(dictionary, (5, 7)), features_only=True)[0]
+        assert torch.equal(model.encoder.lm_head(features), source.encoder.lm_head(features))
+
+
+def test_heads_of_their_own_stay():
+    dictionary = make_dictionary()
+    model = build("roberta_base", dictionary, untie_weights_roberta=True)
+    for head in ("untie", "follow"):
+        state = dict(model=copy.deepcopy(model.state_dict()))
+        before = state["model"][HEAD].clone()
+        rows = torch.ones(len(dictionary), dtype=torch.bool)
+        report = correct_checkpoint(state, Shares(0.4), 5, rows, head=head)
+        assert torch.equal(state["model"][HEAD], before) and report.head == "untied before, unchanged"
+
+
+def test_fine_tunes_from_the_result(checkpoint, corpus, tmp_path):
+    run(checkpoint, tmp_path / "out.pt")
+    options = ["--max-update", 1, "--lr", 0, "--finetune-from-model", tmp_path / "out.pt"]
+    log = harness.train(corpus / "bin", tmp_path / "tuned", *options, base=harness.TINY + harness.LABELLED)
+    tuned = harness.load_weights(tmp_path / "tuned" / "checkpoint_last.pt")
+    assert torch.equal(tuned[EMBEDDING], harness.load_weights(tmp_path / "out.pt")[EMBEDDING])
+    assert "the embedding is loaded, the projection is not" in log.text
+
+
+def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path):
+    source = tmp_path / "in.pt"
+    shutil.copy(checkpoint, source)
+    (tmp_path / "link.pt").symlink_to(source)
+    run(source, tmp_path / "once.pt")
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(source.read_bytes()[:1000])
+    state = load_checkpoint_file(str(source))
+    state["cfg"]["task"] = {"_name": "sentence_prediction"}
+    torch.save(state, tmp_path / "tuned.pt")
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    files = sorted(tmp_path.iterdir())
+    out = tmp_path / "out.pt"
+    for arguments, text in (
+        ((source, source), "OUT must be another file than IN"),
+        ((source, tmp_path / "link.pt"), "OUT must be another file than IN"),
+        ((tmp_path / "once.pt", out), "corrected already"),
+        ((tmp_path / "missing.pt", out), "can't read this checkpoint: .*No such file"),
+        ((damaged, out), "can't read this checkpoint"),
+        ((source, tmp_path / "nowhere" / "out.pt"), "nowhere does not exist"),
+        ((tmp_path / "tuned.pt", out), "its task, sentence_prediction, records no masking rates: give --mask-prob"),
+        ((source, out, "--mask-prob", "1.5"), r"--mask-prob must lie in \[0, 1\], got 1.5"),
+        ((source, out, "--random-token-prob", "0.95"), "must add up to at most 1, got 0.95"),
+        ((source, out, "--mask-index", "5000"), "--mask-index must be a row of the embedding, 0 to"),
+        ((source, out, "--dict", tmp_path / "dict.txt"), "dict.txt with <mask> has 6: give --dict"),
+    ):
+        with pytest.raises(UsageError, match=text) as error:
+            run(*arguments)
+        assert "\n" not in str(error.value)
+    assert sorted(tmp_path.iterdir()) == files
+    run(tmp_path / "tuned.pt", out, "--mask-prob", "0.3")
