@@ -28,7 +28,9 @@ setup(
     extras_require={
         "sentencepiece": ["sentencepiece"],
         "tensorboard": ["tensorboard"],
-        "test": ["pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff", "regex"],
+        "test": ["pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff", "regex"]
+        + ["safetensors", "tqdm", "matplotlib"],
+        "fisher": ["safetensors", "tqdm", "matplotlib"],
         "bench": ["transformers"],
     },
     entry_points={"console_scripts": ["maskplugins = fairseq_maskplugins.cli.main:main"]},
