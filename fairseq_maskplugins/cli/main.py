@@ -7,6 +7,7 @@ from typing import List, Optional
 
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
 COMMANDS = {
+    "fisher": ("fairseq_maskplugins.cli.cli_fisher", "Fisher information and masks for ChildTuning-D"),
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
 }
 
