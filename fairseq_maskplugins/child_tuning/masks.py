@@ -14,7 +14,8 @@ import torch
 from ..rng import bits as draw_bits
 from ..rng import make_keys
 
-CELL = 1 << 17  # positions that share a key; part of the definition of the masks, and a chunk that stays in cache
+CELL = 1 << 17  # positions that share a key; part of the definition of the masks
+RUN = CELL  # entries that are worked on at once on a CPU: few enough to stay in cache, enough to pay for their calls
 SHIFT = 15
 MULTIPLIER = 0x846CA68B - (1 << 32)  # as a signed word; any odd constant with well spread bits
 LOW = 0x7FFFFFFF
@@ -57,7 +58,7 @@ class KeyedMask:
 
     def pieces(self, start: int, length: int, device: torch.device) -> Iterator[Tuple[int, int, bool]]:
         """Cut ``[start, start + length)`` into runs ``(low, high, covered)`` small enough to work on at once."""
-        span = CELL if device.type == "cpu" else CELL * CELLS_AT_ONCE
+        span = RUN if device.type == "cpu" else CELL * CELLS_AT_ONCE
         low, end = start, start + length
         while low < end:
             high = min(end, (low // span + 1) * span)
@@ -117,7 +118,7 @@ class FixedMask:
 
     def pieces(self, start: int, length: int, device: torch.device) -> Iterator[Tuple[int, int, bool]]:
         """Runs ``(low, high, covered)`` that each lie in one parameter: what is not covered takes another path."""
-        span = CELL if device.type == "cpu" else CELL * CELLS_AT_ONCE
+        span = RUN if device.type == "cpu" else CELL * CELLS_AT_ONCE
         low, end = start, start + length
         while low < end:
             index = bisect_right(self.starts, low) - 1

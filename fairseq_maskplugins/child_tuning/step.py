@@ -85,13 +85,14 @@ def adam_run(
     """
     (beta1, beta2), lr, eps, weight_decay = group["betas"], group["lr"], group["eps"], group["weight_decay"]
     p, g = as_float(param, "param", work), as_float(grad, "grad", work)
+    scale = 1.0  # of the gradient, put into the moments' own factors where it can be
     if bits is not None and masking.target == "gradient":
-        g = masked(g, bits, "grad", work)
-        if masking.scale != 1:
-            g.mul_(masking.scale)
+        g, scale = masked(g, bits, "grad", work), masking.scale
     correction1, correction2 = 1 - beta1**step, 1 - beta2**step
     decay_all = bits is None or masking.decay_all
     if fused:
+        if scale != 1:
+            g.mul_(scale)
         if not decay_all and weight_decay != 0:
             p.add_(masked(p, bits, "spare", work), alpha=-weight_decay * lr)
         # fairseq adds eps before the second correction, torch after it
@@ -101,8 +102,8 @@ def adam_run(
             eps=eps / math.sqrt(correction2), amsgrad=False, maximize=False,
         )  # fmt: skip
         return
-    exp_avg.mul_(beta1).add_(g, alpha=1 - beta1)
-    exp_avg_sq.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+    exp_avg.mul_(beta1).add_(g, alpha=(1 - beta1) * scale)
+    exp_avg_sq.mul_(beta2).addcmul_(g, g, value=(1 - beta2) * scale**2)
     denom = work.floats("denom", p)
     if eps >= ABSORBS:
         # a square root of zero is 20 times slower than others on some processors, and masks leave many zeros
