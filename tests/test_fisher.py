@@ -83,12 +83,12 @@ def reference_fisher(model, batch, loss_of, count):
     """The definition: one backward pass for each example, squares averaged."""
     total = {}
     for index in range(count):
-        model.zero_grad()
+        model.zero_grad(set_to_none=True)
         loss_of(batch([index])).backward()
         for name, p in model.named_parameters():
             if p.grad is not None:
                 total[name] = total.get(name, 0) + p.grad.double() ** 2 / count
-    model.zero_grad()
+    model.zero_grad(set_to_none=True)
     return total
 
 
