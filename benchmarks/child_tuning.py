@@ -2,9 +2,9 @@
 
     python benchmarks/child_tuning.py [--layers 12] [--vocabulary 50265] [--repeats 5] [--threads N]
 
-The model is that of a RoBERTa of width 768 (12 layers and 50,265 words: 124M parameters). Contestants take turns, so that
-a busy machine slows all of them; the smallest time of each counts. CPU time is reported beside it: it does not see what
-else runs, and with one thread it is the fairer figure on a shared machine.
+The model is that of a RoBERTa of width 768 (12 layers and 50,265 words: 124M parameters). Contestants take turns, so
+that a busy machine slows all of them; the smallest time of each counts. CPU time is reported beside it: it does not
+see what else runs, and with one thread it is the fairer figure on a shared machine.
 """
 
 import argparse
@@ -162,7 +162,9 @@ def main():
     count = sum(p.numel() for p in params)
     print(f"{count:,} parameters, torch {torch.__version__}, {args.device}, {torch.get_num_threads()} thread(s)")
     best, extra = time_steps(params, args.repeats)
-    print(f"{'optimizer step':<20}{'seconds':>9}{'CPU s':>8}{'/ fairseq adam':>16}{'/ fused':>9}{'extra bytes/entry':>19}")
+    print(
+        f"{'optimizer step':<20}{'seconds':>9}{'CPU s':>8}{'/ fairseq adam':>16}{'/ fused':>9}{'extra bytes/entry':>19}"
+    )
     for name, (wall, cpu) in best.items():
         fused = f"{cpu / best['torch AdamW fused'][1]:.2f}" if "torch AdamW fused" in best else "-"
         memory = f"{extra[name] / count:.2f}" if name in extra else "-"

@@ -210,6 +210,21 @@ def test_parameter_groups_and_parameters_without_gradient():
     assert torch.equal(one[1], parameters()[1])
 
 
+def test_a_part_of_the_parameters_keeps_its_positions():
+    """ZeRO builds a second optimizer of the same class for each rank's share of the parameters."""
+    whole, parts = parameters(), parameters()
+    masking = build_masking("F", 0.3, "gradient", False, None)
+    run(build(ChildAdam, whole, keyed(7, 0.3), masking, **ADAM), whole, 3)
+    cls = type(build(ChildAdam, parts, keyed(7, 0.3), masking, **ADAM))
+    ranks = [cls(parts[1::2], **ADAM), cls(parts[::2], **ADAM)]
+    for update in range(3):
+        for index, p in enumerate(parts):
+            p.grad = gradient(update, index, p.shape)
+        for optimizer in ranks:
+            optimizer.step()
+    assert all(torch.equal(x, y) for x, y in zip(whole, parts))
+
+
 def test_strided_parameters():
     shape, selected = [(30, 20)], fixed_masks(shapes=[(30, 20)])
     plain = parameters(shape)
@@ -286,7 +301,7 @@ def test_theory_sgd_keeps_the_mean_and_adds_variance():
 
 
 def test_theory_adam_shrinks_the_gradient_target_by_the_root_of_p():
-    """A constant gradient: m -> mu, v -> mu^2 / p, so the step is lr * sqrt(p) on average; the update target's is lr."""
+    """A constant gradient: m -> mu, v -> mu^2 / p, so the step is lr * sqrt(p) on average, the update target's lr."""
     n, p, steps = 1 << 15, 0.25, 60
     moved = {}
     for target in ("gradient", "update"):

@@ -214,6 +214,13 @@ def test_a_mask_for_another_model_names_the_first_difference(mode, tmp_path, mon
         build_mode(mode, parameters(dtype=dtype_of(mode)), monkeypatch, **options)
 
 
+def test_a_flat_copy_of_unknown_parts_is_checked_by_its_size(tmp_path):
+    path = write_mask(tmp_path / "m", fixed_masks())
+    options = dict(child_tuning_mode="D", child_tuning_mask=path)
+    with pytest.raises(UsageError, match="the mask is for 149938 entries, the model has 10"):
+        optim.build_optimizer(config(**options).optimizer, [torch.nn.Parameter(torch.zeros(10))])
+
+
 def test_another_share_than_the_masks_is_refused(tmp_path):
     path = write_mask(tmp_path / "m", fixed_masks())
     options = dict(child_tuning_mode="D", child_tuning_mask=path)

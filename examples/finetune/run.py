@@ -47,9 +47,10 @@ def pretrain(args, arch):
     folder = args.out / "pretrained"
     if not (folder / "checkpoint_last.pt").exists():
         options = (
-            "--task decoupled_mlm --criterion decoupled_mlm --mask-prob 0.4 --sample-break-mode eos --tokens-per-sample 128 "
-            "--max-tokens 4096 --optimizer adam --adam-betas (0.9,0.98) --lr 0.001 --lr-scheduler polynomial_decay "
-            f"--warmup-updates 50 --total-num-update {args.pretrain_updates} --max-update {args.pretrain_updates} --cpu "
+            "--task decoupled_mlm --criterion decoupled_mlm --mask-prob 0.4 --sample-break-mode eos "
+            "--tokens-per-sample 128 --max-tokens 4096 --optimizer adam --adam-betas (0.9,0.98) --lr 0.001 "
+            f"--lr-scheduler polynomial_decay --warmup-updates 50 --total-num-update {args.pretrain_updates} "
+            f"--max-update {args.pretrain_updates} --cpu "
             "--no-epoch-checkpoints --disable-validation --log-format simple --log-interval 20"
         ).split()
         call(
@@ -67,8 +68,16 @@ def finetune_options(args, arch, checkpoint, seed):
         *("--num-classes", args.num_classes, "--warmup-updates", args.updates // 16),
         *("--total-num-update", args.updates, "--max-update", args.updates, "--seed", seed),
         *"--dropout 0.1 --attention-dropout 0.1 --clip-norm 0 --no-epoch-checkpoints --log-format json --cpu".split(),
-        *"--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --skip-invalid-size-inputs-valid-test".split(),
-        *("--restore-file", checkpoint, "--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"),
+        *"--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric".split(),
+        "--skip-invalid-size-inputs-valid-test",
+        *(
+            "--restore-file",
+            checkpoint,
+            "--reset-optimizer",
+            "--reset-dataloader",
+            "--reset-meters",
+            "--reset-lr-scheduler",
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Fisher information of a model's parameters: ``F_i = 1/n sum_j (d log p(y_j|x_j) / d theta_i)^2`` over examples ``j``.
+"""Fisher information of a model's parameters: ``F_i = 1/n sum_j (d log p(y_j|x_j) / d theta_i)^2``, of ``j``.
 
 Source: arXiv 2109.05687, equation 5. Vectorised where a parameter belongs to one supported layer; which those are is not
 taken on trust: the first examples are also computed one at a time, and a parameter for which both do not agree (tied

@@ -23,7 +23,9 @@ def _safetensors() -> Any:
         import safetensors
         import safetensors.numpy
     except ImportError:
-        raise UsageError("reading and writing masks needs safetensors: pip install 'fairseq_maskplugins[fisher]'")
+        raise UsageError(
+            "reading and writing masks needs safetensors: pip install 'fairseq_maskplugins[fisher]'"
+        ) from None
     return safetensors
 
 
@@ -34,8 +36,8 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
         path: where to.
         kind: "fisher" or "mask".
         tensors: by parameter name, those that are covered.
-        manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as they
-            come.
+        manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as
+            they come.
     """
     safetensors = _safetensors()
     folder = os.path.dirname(os.path.abspath(path))
@@ -47,7 +49,7 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
         safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, temporary, metadata)
         os.replace(temporary, path)
     except OSError as error:
-        raise UsageError(f"{path}: can't write: {error}")
+        raise UsageError(f"{path}: can't write: {error}") from None
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
@@ -72,7 +74,7 @@ def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path}: can't read it, it is damaged or cut off: {' '.join(str(error).split())}")
+        raise UsageError(f"{path}: can't read it, it is damaged or cut off: {' '.join(str(error).split())}") from None
     for parameter in manifest["parameters"]:
         tensor = tensors.get(parameter["name"])
         if parameter["covered"] != (tensor is not None):
@@ -98,8 +100,8 @@ def check_parameters(
     for index, (parameter, shape) in enumerate(zip(parameters, shapes or ())):
         if list(parameter["shape"]) != list(shape):
             raise UsageError(
-                f"{path}: parameter {index} is {parameter['name']} of shape {list(parameter['shape'])} in the mask and of "
-                f"shape {list(shape)} in the model; {remedy}"
+                f"{path}: parameter {index} is {parameter['name']} of shape {list(parameter['shape'])} in the mask and "
+                f"of shape {list(shape)} in the model; {remedy}"
             )
     if shapes is not None and len(shapes) != len(parameters):
         at = min(len(shapes), len(parameters))

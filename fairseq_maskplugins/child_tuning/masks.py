@@ -42,8 +42,8 @@ class KeyedMask:
 
     The draw at a position is a hash of ``(seed, update, position)``. A cell of ``CELL`` positions has two 32-bit keys
     ``a`` and ``b`` from the 64-bit lanes of :mod:`~fairseq_maskplugins.rng`; with ``h`` the cell's fixed random words,
-    ``x = (h ^ a) * (b | 1)``, ``x ^= x >> 15``, ``x *= MULTIPLIER``, in signed 32-bit arithmetic; selected where the low
-    31 bits of ``x`` are below ``reserve_p * 2^31``. Integer operations only: equal on every rank, device and version.
+    ``x = (h ^ a) * (b | 1)``, ``x ^= x >> 15``, ``x *= MULTIPLIER``, in signed 32-bit arithmetic; selected where the
+    low 31 bits of ``x`` are below ``reserve_p * 2^31``. Integer operations only: equal on every rank and device.
 
     Args:
         seed: any integer.
@@ -66,7 +66,7 @@ class KeyedMask:
             low = high
 
     def fill(self, update: int, low: int, high: int, out: torch.Tensor, spare: torch.Tensor) -> None:
-        """Write the words of positions ``[low, high)`` at an update. *Shape:* ``out`` and ``spare`` ``[high - low]``."""
+        """Write the words of positions ``[low, high)`` at an update. *Shape:* ``out``, ``spare`` ``[high - low]``."""
         table = self._table(out.device)
         if update != self._update:
             cells = np.arange(-(-self.total // CELL))
@@ -127,7 +127,7 @@ class FixedMask:
             low = high
 
     def fill(self, update: int, low: int, high: int, out: torch.Tensor, spare: torch.Tensor) -> None:
-        """Write the words of covered positions ``[low, high)``, which lie in one parameter; ``update`` has no effect."""
+        """Write the words of covered positions ``[low, high)`` of one parameter; ``update`` has no effect."""
         index = bisect_right(self.starts, low) - 1
         if self.masks[index].device != out.device:
             self.masks[index] = self.masks[index].to(out.device)

@@ -32,8 +32,8 @@ class Positions:
 
 
 class _ChildOptimizer(torch.optim.Optimizer):
-    """What Adam and SGD share. ``setup`` is an attribute of the class, not of the instance: wrappers that build a second
-    optimizer of the same class for a part of the parameters (ZeRO) then keep the positions in the whole."""
+    """What Adam and SGD share. ``setup`` is an attribute of the class, not of the instance: wrappers that build a
+    second optimizer of the same class for a part of the parameters (ZeRO) then keep the positions in the whole."""
 
     setup: Tuple[Positions, Union[KeyedMask, FixedMask], Masking]
     float_states: Tuple[str, ...]

@@ -1,4 +1,4 @@
-"""``--optimizer child_tuning_adam`` and ``--optimizer child_tuning_sgd``: fairseq's ``adam`` and ``sgd`` with a mask."""
+"""``--optimizer child_tuning_adam`` and ``child_tuning_sgd``: fairseq's ``adam`` and ``sgd`` with a mask."""
 
 import ast
 import logging
@@ -163,7 +163,7 @@ class ChildTuningAdam(_ChildTuning):
             beta1, beta2 = ast.literal_eval(betas) if isinstance(betas, str) else betas
             betas = (float(beta1), float(beta2))
         except (ValueError, SyntaxError, TypeError):
-            raise UsageError(f"--adam-betas must be a pair of numbers such as '(0.9, 0.98)', got {betas}")
+            raise UsageError(f"--adam-betas must be a pair of numbers such as '(0.9, 0.98)', got {betas}") from None
         return {"lr": self._lr(), "betas": betas, "eps": self.cfg.adam_eps, "weight_decay": self.cfg.weight_decay}
 
 

@@ -1,8 +1,8 @@
 """Squared gradients of single examples from one backward pass over a batch, layer by layer.
 
-For a layer with inputs ``a`` and output gradients ``g``, example ``b`` has the weight gradient ``G_b = sum_t g_bt a_bt^T``.
-Each function takes both as ``[B, T, .]`` in float32 (positions of an example that do not exist have ``g = 0``) and gives,
-for each parameter of the layer, ``sum_b G_b^2``.
+For a layer with inputs ``a`` and output gradients ``g``, example ``b`` has the weight gradient
+``G_b = sum_t g_bt a_bt^T``. Each function takes both as ``[B, T, .]`` in float32 (positions of an example that do not
+exist have ``g = 0``) and gives, for each parameter of the layer, ``sum_b G_b^2``.
 """
 
 from typing import Dict, Optional
@@ -57,7 +57,7 @@ def sums_of_squares(
 
 
 def supported(module: torch.nn.Module) -> bool:
-    """Whether this file knows the module. A guess by type: :class:`~.fisher.Fisher` checks it against single examples."""
+    """Whether this file knows the module, by its type; :class:`~.fisher.Fisher` checks it on single examples."""
     if isinstance(module, torch.nn.LayerNorm):
         return len(module.normalized_shape) == 1
     return isinstance(module, (torch.nn.Linear, torch.nn.Embedding))

@@ -133,8 +133,8 @@ def sgd_run(
 ) -> None:
     """A step of SGD with momentum as in torch: weight decay is a term of the gradient, added after the gradient's mask.
 
-    With a fixed mask the term is added inside the child only; ``decay_all`` then takes ``lr * weight_decay`` of what lies
-    outside off it directly, so that momentum never moves it. Under target "update" the term is masked with the step.
+    With a fixed mask the term is added inside the child only; ``decay_all`` then takes ``lr * weight_decay`` of what
+    lies outside off it directly, so that momentum never moves it. Under target "update" the step masks the term too.
 
     Args:
         param, grad: ``[N]``, float32, float16 or bfloat16 (computed in float32).

@@ -8,7 +8,7 @@ from ..child_tuning.options import DEFAULT_RESERVE_P, check_share
 from ..child_tuning.select import count_kept, select_top
 from ..errors import UsageError
 
-USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq-train: --task, --arch, --restore-file ...]
+USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq-train, such as --restore-file]
        maskplugins fisher select --fisher FILE --reserve-p P --mask FILE
        maskplugins fisher show --mask FILE [--png FILE]"""
 
