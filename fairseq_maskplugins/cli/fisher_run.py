@@ -41,6 +41,8 @@ def _main(cfg: Any, ours: argparse.Namespace) -> None:
     for module in model.modules():
         if hasattr(module, "skip_embed_dim_check"):
             module.skip_embed_dim_check = True  # attention then calls its projections as layers
+        if hasattr(module, "ever_training"):
+            module.ever_training = True  # fairseq 0.12.2 has a fast path, for inference, with weights of its own
     world = max(cfg.distributed_training.distributed_world_size, 1)
     rank = cfg.distributed_training.distributed_rank if world > 1 else 0
 
