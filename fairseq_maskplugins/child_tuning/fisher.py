@@ -1,8 +1,8 @@
-"""Fisher information of a model's parameters: ``F_i = 1/n sum_j (d log p(y_j|x_j) / d theta_i)^2``, of ``j``.
+"""Fisher information of a model's parameters: ``F_i = 1/n sum_j (d log p(y_j|x_j) / d theta_i)^2`` over n examples.
 
-Source: arXiv 2109.05687, equation 5. Vectorised where a parameter belongs to one supported layer; which do is not taken on
-trust: the first examples are also computed one at a time, and a parameter for which both do not agree (tied
-weights, functional calls, layers that see several examples in a row) goes on one example at a time.
+Source: arXiv 2109.05687, section on ChildTuning-D. Vectorised where a parameter belongs to one supported layer. Which
+do is not taken on trust: the first examples are also computed one at a time, and a parameter for which both do not agree
+(tied weights, functional calls, layers that see several examples in a row) goes on one example at a time.
 """
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
