@@ -30,9 +30,10 @@ setup(
         "tensorboard": ["tensorboard"],
         "pmi": ["duckdb>=1.0", "zstandard"],
         "spark": ["pyspark>=3.5"],
+        "fisher": ["safetensors", "tqdm", "matplotlib"],
         "test": [
             *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),
-            *("duckdb>=1.0", "zstandard", "pyspark>=3.5"),
+            *("duckdb>=1.0", "zstandard", "pyspark>=3.5", "safetensors", "tqdm", "matplotlib"),
         ],
         "bench": ["transformers"],
     },

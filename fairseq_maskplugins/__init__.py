@@ -43,12 +43,14 @@ def _load_canonical() -> None:
 if __name__ == _NAME:
     __path__ = _RealPath(__path__)
 
-    from .compat import protect_checkpoints, require_supported_versions
+    from .compat import note_flat_shapes, protect_checkpoints, require_supported_versions
 
     require_supported_versions()
     protect_checkpoints()
+    note_flat_shapes()
 
     # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
+    from .child_tuning import optimizer as child_tuning_optimizer  # noqa: F401
     from .correct_embeddings import register as correct_embeddings_register  # noqa: F401
     from .decoupled_mlm import criterion, task  # noqa: F401
     from .drop_token import model as drop_token_model  # noqa: F401

@@ -175,3 +175,28 @@ def data_parallel_rank() -> int:
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return 0
     return utils.get_data_parallel_rank()
+
+
+def flat_shapes(flat: Any) -> Optional[list]:
+    """Shapes of the parameters that a flat fp32 copy (``--fp16``) was made of; None where that is not known."""
+    return getattr(flat, "maskplugins_shapes", None)
+
+
+def note_flat_shapes() -> None:
+    """Let fairseq's flat fp32 copy say what it was made of: optimizers are handed the copy alone."""
+    from fairseq.optim.fp16_optimizer import FP16Optimizer, _FP16OptimizerMixin
+
+    build = _FP16OptimizerMixin.build_fp32_params.__func__
+    if getattr(build, "notes_shapes", False):
+        return
+
+    def build_fp32_params(cls: type, args: Any, params: Any, flatten: bool = True) -> Any:
+        params = list(params)
+        copies = build(cls, args, params, flatten=flatten)
+        if flatten and len(copies) == 1:
+            for flat in copies.values():
+                flat.maskplugins_shapes = [tuple(p.shape) for p in params]
+        return copies
+
+    build_fp32_params.notes_shapes = True
+    FP16Optimizer.build_fp32_params = classmethod(build_fp32_params)

@@ -62,4 +62,12 @@ CASES = [
         "MAERobertaModel",
     ),
     _case("schedule", "--mask-prob 0.6 --mask-prob-final 0.2", "task", "decoupled_mlm", "DecoupledMLMTask"),
+    _case("child_adam", "--optimizer child_tuning_adam --amp", "optimizer", "child_tuning_adam", "ChildTuningAdam"),
+    _case(
+        "child_sgd",
+        "--optimizer child_tuning_sgd --momentum 0.9 --child-tuning-target update --lr 0.1",
+        "optimizer",
+        "child_tuning_sgd",
+        "ChildTuningSGD",
+    ),
 ]

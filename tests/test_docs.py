@@ -39,7 +39,9 @@ def test_python_blocks_run(code):
 def test_training_commands_run(command, corpus, tmp_path):
     words = shlex.split(command)
     assert words[:4] == ["fairseq-train", "data-bin", "--user-dir", "fairseq_maskplugins"]
-    options = [str(corpus / word) if (corpus / word).is_file() else word for word in words[4:] if word != "--fp16"] + SHRINK
+    options = [
+        str(corpus / word) if (corpus / word).is_file() else word for word in words[4:] if word != "--fp16"
+    ] + SHRINK
     log = harness.train(corpus / "bin", tmp_path / "run", *options, base=["--seed", "1"])
     assert "num_updates" in log.text and "done training" in log.text
 

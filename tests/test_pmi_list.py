@@ -239,7 +239,9 @@ def test_eight_processes_at_once(tmp_path, home):
 
 def test_a_pickled_data_set_masks_alike(corpus):
     """What a spawned data worker gets: small, and with the same masks."""
-    options = f"--masker pmi --pmi-vocab {corpus}/phrases.txt --bpe sentencepiece --sentencepiece-model {corpus}/sp.model"
+    options = (
+        f"--masker pmi --pmi-vocab {corpus}/phrases.txt --bpe sentencepiece --sentencepiece-model {corpus}/sp.model"
+    )
     task = harness.make_task(corpus / "bin", *options.split())[0]
     task.load_dataset("valid")
     dataset = task.datasets["valid"]

@@ -11,6 +11,7 @@ COMMANDS = {
         "fairseq_maskplugins.cli.cli_correct_embeddings",
         "move a pretrained model's embeddings to what its layers saw on average",
     ),
+    "fisher": ("fairseq_maskplugins.cli.cli_fisher", "Fisher information and masks for ChildTuning-D"),
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
     "show-masks": ("fairseq_maskplugins.cli.cli_show_masks", "print rows of a data directory as they would be masked"),
     "pmi": ("fairseq_maskplugins.cli.cli_pmi", "build a PMI vocabulary, and measure one"),

@@ -1,0 +1,1 @@
+"""ChildTuning: gradients, or updates, of a part of the weights only (arXiv 2109.05687)."""

@@ -1,0 +1,130 @@
+"""Fisher values and masks in files: safetensors, one tensor for each covered parameter, and a manifest.
+
+The manifest (JSON in the file's metadata) lists all parameters of the model in the optimizer's order, with name, shape
+and whether they are covered, and how the file came about. A tensor is float32 (Fisher values) or boolean (a mask).
+"""
+
+import json
+import math
+import os
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from ..errors import UsageError
+
+KINDS = ("fisher", "mask")
+VERSION = 1
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError:
+        raise UsageError(
+            "reading and writing masks needs safetensors: pip install 'fairseq_maskplugins[fisher]'"
+        ) from None
+    return safetensors
+
+
+def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[str, Any]) -> None:
+    """Write a file under a temporary name and rename it.
+
+    Args:
+        path: where to.
+        kind: "fisher" or "mask".
+        tensors: by parameter name, those that are covered.
+        manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as
+            they come.
+    """
+    safetensors = _safetensors()
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UsageError(f"{path}: the folder {folder} does not exist")
+    temporary = f"{path}.tmp{os.getpid()}"
+    metadata = {"maskplugins": kind, "version": str(VERSION), "manifest": json.dumps(manifest, sort_keys=True)}
+    try:
+        safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, temporary, metadata)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"{path}: can't write: {error}") from None
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
+    """Manifest and tensors of a file; whatever is wrong with it is one line that names it."""
+    safetensors = _safetensors()
+    if not os.path.isfile(path):
+        raise UsageError(f"{path}: no such file; 'maskplugins fisher' writes it")
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("maskplugins") not in KINDS or not metadata.get("version", "").isdigit():
+                raise UsageError(f"{path}: not a file of 'maskplugins fisher'")
+            if metadata["maskplugins"] != kind:
+                raise UsageError(f"{path}: holds a {metadata['maskplugins']}, expected a {kind}")
+            if int(metadata["version"]) > VERSION:
+                raise UsageError(f"{path}: version {metadata['version']} of the format, this reads up to {VERSION}")
+            manifest = json.loads(metadata["manifest"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path}: can't read it, it is damaged or cut off: {' '.join(str(error).split())}") from None
+    for parameter in manifest["parameters"]:
+        tensor = tensors.get(parameter["name"])
+        if parameter["covered"] != (tensor is not None):
+            raise UsageError(f"{path}: damaged: tensor and manifest disagree about {parameter['name']}")
+        if tensor is not None and list(tensor.shape) != list(parameter["shape"]):
+            raise UsageError(f"{path}: damaged: the shape of {parameter['name']} is {list(tensor.shape)}")
+    return manifest, tensors
+
+
+def check_parameters(
+    path: str, manifest: Dict[str, Any], shapes: Optional[Sequence[Sequence[int]]], total: int
+) -> None:
+    """Compare a manifest with the optimizer's parameters, in order; the first difference is named.
+
+    Args:
+        path: for messages.
+        manifest: of the file.
+        shapes: shapes of the parameters; None where only a flat copy of unknown parts is at hand.
+        total: number of entries of all parameters.
+    """
+    remedy = "the mask is for another model, or other parameters are frozen"
+    parameters = manifest["parameters"]
+    for index, (parameter, shape) in enumerate(zip(parameters, shapes or ())):
+        if list(parameter["shape"]) != list(shape):
+            raise UsageError(
+                f"{path}: parameter {index} is {parameter['name']} of shape {list(parameter['shape'])} in the mask and "
+                f"of shape {list(shape)} in the model; {remedy}"
+            )
+    if shapes is not None and len(shapes) != len(parameters):
+        at = min(len(shapes), len(parameters))
+        more = (
+            f"after which the mask goes on with {parameters[at]['name']}"
+            if at < len(parameters)
+            else f"after which the model goes on with a parameter of shape {list(shapes[at])}"
+        )
+        raise UsageError(f"{path}: mask and model agree on {at} parameters, {more}; {remedy}")
+    expected = sum(math.prod(parameter["shape"]) for parameter in parameters)
+    if expected != total:
+        raise UsageError(f"{path}: the mask is for {expected} entries, the model has {total}; {remedy}")
+
+
+def selected_tensors(manifest: Dict[str, Any], tensors: Dict[str, np.ndarray]) -> List[Optional[torch.Tensor]]:
+    """Boolean tensors in the optimizer's order; None where a parameter is not covered. A parameter that had no gradient
+    counts as not selected: nothing in the task moves it."""
+    masks: List[Optional[torch.Tensor]] = []
+    for parameter in manifest["parameters"]:
+        if parameter["covered"]:
+            masks.append(torch.from_numpy(tensors[parameter["name"]]))
+        elif parameter.get("no_gradient"):
+            masks.append(torch.zeros(tuple(parameter["shape"]), dtype=torch.bool))
+        else:
+            masks.append(None)
+    return masks

@@ -1,0 +1,47 @@
+"""The options, checked. Pure: plain values in, one line of :class:`UsageError` where one of them is wrong."""
+
+from typing import Any, Optional, Tuple
+
+from ..errors import UsageError
+from .step import Masking
+
+MODES = ("F", "D")
+TARGETS = ("gradient", "update")
+DECAYS = ("all", "child")
+DEFAULT_RESERVE_P = 0.3
+
+
+def check_choice(option: str, value: Any, choices: Tuple[str, ...]) -> str:
+    if value not in choices:
+        raise UsageError(f"{option} must be one of {', '.join(choices)}, got {value!r}")
+    return value
+
+
+def check_share(option: str, value: Any) -> float:
+    """A share in (0, 1]."""
+    if not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
+        raise UsageError(f"{option} must lie in (0, 1], got {value}")
+    return float(value)
+
+
+def build_masking(
+    mode: str, reserve_p: float, target: str, no_rescale: bool, decay: Optional[str], eps: float = 1.0
+) -> Masking:
+    """What a mask does, from the options.
+
+    Args:
+        mode: "F" (a fresh mask at each update) or "D" (a fixed one).
+        reserve_p: share that is kept, in (0, 1].
+        target: "gradient" or "update".
+        no_rescale: do not divide by ``reserve_p``.
+        decay: "all" or "child"; None is "all" for F and "child" for D.
+        eps: Adam's; an entry that never had a gradient is 0 / 0 without it.
+    """
+    check_choice("--child-tuning-mode", mode, MODES)
+    check_share("--reserve-p", reserve_p)
+    check_choice("--child-tuning-target", target, TARGETS)
+    decay = ("all" if mode == "F" else "child") if decay is None else decay
+    check_choice("--child-tuning-decay", decay, DECAYS)
+    if not eps > 0:
+        raise UsageError(f"--adam-eps must be above 0 with ChildTuning, got {eps:g}")
+    return Masking(target, 1.0 if no_rescale else 1.0 / reserve_p, decay == "all", mode == "D")

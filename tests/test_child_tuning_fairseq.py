@@ -1,0 +1,276 @@
+"""ChildTuning inside fairseq: its precision wrappers, mask files, checkpoints, runs of fairseq-train."""
+
+import json
+import os
+
+import harness
+import numpy as np
+import pytest
+import torch
+from fairseq import optim
+from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
+from omegaconf import OmegaConf
+from test_child_tuning import ADAM, SHAPES, fixed_masks, gradient, keyed, parameters, run
+
+import fairseq_maskplugins  # noqa: F401  (registers)
+from fairseq_maskplugins.child_tuning import maskfile
+from fairseq_maskplugins.child_tuning.optim import ChildAdam, build
+from fairseq_maskplugins.child_tuning.options import build_masking
+from fairseq_maskplugins.errors import UsageError
+
+NAMES = [f"layer.{index}.weight" for index in range(len(SHAPES))]
+
+
+def config(name="child_tuning_adam", **options):
+    """The parts of fairseq's configuration that optimizers read, with the options of one."""
+    defaults = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8, "weight_decay": 0.0} if "adam" in name else {}
+    common = dict(seed=7, tpu=False, fp16=True, bf16=False, fp16_scale_window=None, fp16_init_scale=4)
+    common.update(fp16_scale_tolerance=0.0, threshold_loss_scale=None, min_loss_scale=1e-4, model_parallel_size=1)
+    common.update(fp16_no_flatten_grads=False)
+    return OmegaConf.create(
+        {
+            "optimizer": {"_name": name, **defaults, **options},
+            "common": common,
+            "optimization": {"lr": [1e-2], "update_freq": [1], "use_bmuf": False},
+            "distributed_training": {
+                "ddp_backend": "legacy_ddp",
+                "pipeline_model_parallel": False,
+                "distributed_world_size": 1,
+            },
+        }
+    )
+
+
+def write_mask(path, selected, names=NAMES, shapes=SHAPES, reserve_p=0.3, **manifest):
+    tensors = {name: mask.numpy() for name, mask in zip(names, selected) if mask is not None}
+    listed = [
+        {"name": name, "shape": list(shape), "covered": mask is not None}
+        for name, shape, mask in zip(names, shapes, selected)
+    ]
+    maskfile.write(str(path), "mask", tensors, {"parameters": listed, "reserve_p": reserve_p, **manifest})
+    return str(path)
+
+
+MODES = ["fp32", "fp16", "fp16_no_flatten", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"]
+
+
+def build_mode(mode, params, monkeypatch, **options):
+    """What the trainer builds under a precision option; the flat copy asks CUDA for its device."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    cfg = config(**options)
+    cfg.common.bf16 = "bf16" in mode
+    cfg.common.fp16_no_flatten_grads = mode == "fp16_no_flatten"
+    if mode == "fp32":
+        return optim.build_optimizer(cfg.optimizer, params)
+    if mode == "amp":
+        return optim.AMPOptimizer.build_optimizer(cfg, params)
+    return (MemoryEfficientFP16Optimizer if "memory" in mode else FP16Optimizer).build_optimizer(cfg, params)
+
+
+def train_mode(mode, params, optimizer, updates, ones=False):
+    for update in range(updates):
+        optimizer.zero_grad()
+        loss = sum(((1 if ones else gradient(update, i, p.shape)) * p.float()).sum() for i, p in enumerate(params))
+        optimizer.backward(loss)
+        optimizer.clip_grad_norm(1.0)
+        optimizer.step()
+
+
+def dtype_of(mode):
+    return torch.float32 if mode in ("fp32", "amp") else torch.bfloat16 if "bf16" in mode else torch.float16
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_d_over_100_updates_moves_the_child_alone(mode, tmp_path, monkeypatch):
+    selected = fixed_masks()
+    selected[1] = None
+    path = write_mask(tmp_path / "mask.safetensors", selected)
+    params = parameters(dtype=dtype_of(mode))
+    before = [p.detach().clone() for p in params]
+    options = dict(child_tuning_mode="D", child_tuning_mask=path)
+    train_mode(mode, params, build_mode(mode, params, monkeypatch, **options), 100)
+    for p, old, mask in zip(params, before, selected):
+        if mask is not None:
+            assert torch.equal(p[~mask], old[~mask])
+        assert (p != old)[torch.ones_like(p, dtype=torch.bool) if mask is None else mask].float().sum() > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_masks_are_the_same_in_every_precision(mode, monkeypatch):
+    """The first update of a gradient of ones, without momentum's memory, moves exactly what F selects."""
+    moved = {}
+    for each in ("fp32", mode):
+        params = parameters(dtype=dtype_of(each))
+        before = [p.detach().clone() for p in params]
+        optimizer = build_mode(each, params, monkeypatch, reserve_p=0.3)
+        # large steps, so that half precision shows them
+        optimizer.set_lr(1.0)
+        train_mode(each, params, optimizer, 1, ones=True)  # small gradients vanish in half precision
+        moved[each] = [p != old for p, old in zip(params, before)]
+    assert all(torch.equal(a, b) for a, b in zip(moved["fp32"], moved[mode]))
+
+
+@pytest.mark.parametrize("mode", ["fp16", "memory_efficient_fp16", "bf16"])
+def test_half_precision_resumes(mode, monkeypatch):
+    finished = []
+    for stop in (False, True):
+        params = parameters(dtype=dtype_of(mode))
+        optimizer = build_mode(mode, params, monkeypatch, reserve_p=0.3)
+        train_mode(mode, params, optimizer, 2)
+        if stop:
+            saved = optimizer.state_dict()
+            if (
+                mode != "memory_efficient_fp16"
+            ):  # a checkpoint holds weights in half precision, the copy comes from them
+                masters = optimizer.fp32_params
+                masters = list(masters.values()) if isinstance(masters, dict) else masters
+                copies = [x.detach().clone() for x in masters]
+            optimizer = build_mode(mode, params, monkeypatch, reserve_p=0.3)
+            optimizer.load_state_dict(saved)
+            if mode != "memory_efficient_fp16":
+                masters = optimizer.fp32_params
+                for x, y in zip(list(masters.values()) if isinstance(masters, dict) else masters, copies):
+                    x.data.copy_(y)
+        train_mode(mode, params, optimizer, 2)
+        finished.append(params)
+    assert all(torch.equal(x, y) for x, y in zip(*finished))
+
+
+def test_a_plain_adam_state_under_fp16_is_refused_with_its_remedy(monkeypatch):
+    params = parameters(dtype=torch.float16)
+    stock = build_mode("fp16", params, monkeypatch, name="adam")
+    train_mode("fp16", params, stock, 1)
+    ours = build_mode("fp16", params, monkeypatch, reserve_p=0.3)
+    with pytest.raises(UsageError, match="--reset-optimizer"):
+        ours.load_state_dict(stock.state_dict())
+    # and back: the states are the same, whole; it goes on warm
+    train_mode("fp16", params, ours, 1)
+    stock.load_state_dict(ours.state_dict())
+    (moments,) = stock.optimizer.state.values()
+    assert moments["exp_avg"].abs().sum() > 0 and moments["step"] == 1
+
+
+def test_the_fused_step_is_the_plain_one_but_for_rounding():
+    if not hasattr(torch, "_fused_adamw_"):
+        with pytest.raises(UsageError, match="--child-tuning-fused needs a torch that has a fused Adam"):
+            optim.build_optimizer(config(child_tuning_fused=True).optimizer, parameters())
+        return
+    results = []
+    for fused in (False, True):
+        params = parameters()
+        masking = build_masking("F", 0.3, "gradient", False, "child")
+        run(build(ChildAdam, params, keyed(7, 0.3), masking, fused, **ADAM), params, 20)
+        results.append(params)
+    for x, y in zip(*results):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+
+
+class FlatParameter(torch.nn.Parameter):
+    pass
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"reserve_p": 0.0}, r"--reserve-p must lie in \(0, 1\], got 0"),
+        ({"reserve_p": 1.5}, r"--reserve-p must lie in \(0, 1\], got 1.5"),
+        ({"child_tuning_mode": "D "}, "--child-tuning-mode must be one of F, D, got 'D '"),
+        ({"child_tuning_mode": "D"}, "--child-tuning-mode D needs --child-tuning-mask FILE"),
+        ({"child_tuning_mask": "x"}, "--child-tuning-mask is for --child-tuning-mode D"),
+        ({"child_tuning_mode": "D", "child_tuning_mask": "/none"}, "/none: no such file"),
+        ({"fp16_adam_stats": True}, "--fp16-adam-stats"),
+        ({"adam_betas": "0.9"}, "--adam-betas must be a pair of numbers"),
+        ({"adam_eps": 0.0}, "--adam-eps must be above 0"),
+        ({"child_tuning_fused": True, "child_tuning_target": "update"}, "--child-tuning-fused can't go with"),
+    ],
+)
+def test_bad_options_stop_with_one_line(options, message):
+    with pytest.raises(UsageError, match=message) as raised:
+        optim.build_optimizer(config(**options).optimizer, parameters())
+    assert "\n" not in str(raised.value)
+
+
+def test_sharded_parameters_are_refused_by_name():
+    cfg = config()
+    cfg.distributed_training.ddp_backend = "fully_sharded"
+    with pytest.raises(UsageError, match="--ddp-backend fully_sharded"):
+        optim.build_optimizer(cfg.optimizer, parameters())
+    with pytest.raises(UsageError, match="--ddp-backend fully_sharded"):
+        optim.build_optimizer(config().optimizer, [FlatParameter(torch.zeros(3))])
+
+
+@pytest.mark.parametrize("mode", ["fp32", "fp16"])
+def test_a_mask_for_another_model_names_the_first_difference(mode, tmp_path, monkeypatch):
+    shapes = [*SHAPES[:2], (13, 10), *SHAPES[3:]]  # as many entries
+    path = write_mask(tmp_path / "m", fixed_masks(shapes=shapes), shapes=shapes)
+    options = dict(child_tuning_mode="D", child_tuning_mask=path)
+    with pytest.raises(
+        UsageError, match=r"parameter 2 is layer.2.weight of shape \[13, 10\] in the mask and of shape \[13, 5"
+    ):
+        build_mode(mode, parameters(dtype=dtype_of(mode)), monkeypatch, **options)
+    path = write_mask(tmp_path / "short", fixed_masks()[:4], NAMES[:4], SHAPES[:4])
+    options = dict(child_tuning_mode="D", child_tuning_mask=path)
+    with pytest.raises(UsageError, match=r"agree on 4 parameters, after which the model goes on with .* \[260, 530\]"):
+        build_mode(mode, parameters(dtype=dtype_of(mode)), monkeypatch, **options)
+
+
+def test_a_flat_copy_of_unknown_parts_is_checked_by_its_size(tmp_path):
+    path = write_mask(tmp_path / "m", fixed_masks())
+    options = dict(child_tuning_mode="D", child_tuning_mask=path)
+    with pytest.raises(UsageError, match="the mask is for 149938 entries, the model has 10"):
+        optim.build_optimizer(config(**options).optimizer, [torch.nn.Parameter(torch.zeros(10))])
+
+
+def test_another_share_than_the_masks_is_refused(tmp_path):
+    path = write_mask(tmp_path / "m", fixed_masks())
+    options = dict(child_tuning_mode="D", child_tuning_mask=path)
+    with pytest.raises(UsageError, match="--reserve-p is 0.2 and .* was selected with 0.3"):
+        optim.build_optimizer(config(reserve_p=0.2, **options).optimizer, parameters())
+
+
+def test_damaged_mask_files(tmp_path):
+    path = write_mask(tmp_path / "m", fixed_masks())
+    content = open(path, "rb").read()
+    for length in (0, 5, 200, len(content) // 2, len(content) - 1):
+        with open(path, "wb") as file:
+            file.write(content[:length])
+        with pytest.raises(UsageError, match="damaged or cut off|not a file of") as raised:
+            maskfile.read(path, "mask")
+        assert "\n" not in str(raised.value)
+    maskfile.write(path, "fisher", {"a": np.zeros(2, dtype=np.float32)}, {"parameters": []})
+    with pytest.raises(UsageError, match="holds a fisher, expected a mask"):
+        maskfile.read(path, "mask")
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_writing_fails_clean(tmp_path):
+    with pytest.raises(UsageError, match="does not exist"):
+        maskfile.write(str(tmp_path / "no" / "m"), "mask", {}, {"parameters": []})
+
+
+def test_f_on_two_ranks_over_50_updates_with_dropout(corpus, tmp_path):
+    options = "--optimizer child_tuning_adam --reserve-p 0.3 --max-update 50 --save-interval-updates 25".split()
+    logs = harness.train_two_ranks(corpus / "bin", [tmp_path / "0", tmp_path / "1"], *options)
+    assert logs[0].digests["50"] == logs[1].digests["50"]
+
+
+def test_p_of_one_trains_as_adam_to_the_bit_and_switching_is_noticed(corpus, tmp_path):
+    short = ["--max-update", 3, "--update-freq", 2]
+    harness.train(corpus / "bin", tmp_path / "adam", *short)
+    amp = ["--optimizer", "child_tuning_adam"]
+    harness.train(corpus / "bin", tmp_path / "ours", *short, *amp, "--reserve-p", 1)
+    harness.assert_same_weights(*(tmp_path / run / "checkpoint_last.pt" for run in ("adam", "ours")))
+    switched = harness.train(corpus / "bin", tmp_path / "adam", *amp, "--max-update", 6, check=False)
+    assert switched.returncode != 0 and "please reset the optimizer (--reset-optimizer)" in switched.text
+
+
+def test_bad_options_stop_before_training(corpus, tmp_path):
+    log = harness.train(corpus / "bin", tmp_path, "--optimizer", "child_tuning_adam", "--reserve-p", "1.5", check=False)
+    assert log.returncode == 1
+    assert log.text.strip().splitlines()[-1] == "fairseq_maskplugins: --reserve-p must lie in (0, 1], got 1.5"
+
+
+def test_the_manifest_is_json(tmp_path):
+    path = write_mask(tmp_path / "m", fixed_masks(), note="kept")
+    manifest, _ = maskfile.read(path, "mask")
+    assert json.loads(json.dumps(manifest)) == manifest and manifest["note"] == "kept"
