@@ -1,7 +1,7 @@
 """Fisher information of a model's parameters: ``F_i = 1/n sum_j (d log p(y_j|x_j) / d theta_i)^2`` over n examples.
 
 Source: arXiv 2109.05687, section on ChildTuning-D. Vectorised where a parameter belongs to one supported layer. Which
-do is not taken on trust: the first examples are also computed one at a time, and a parameter for which both do not agree
+do is not taken on trust: the first examples are also computed one at a time, and one for which both disagree
 (tied weights, functional calls, layers that see several examples in a row) goes on one example at a time.
 """
 
