@@ -159,8 +159,14 @@ def _numbers(text):
     return {key: number(value) for key, value in json.loads(text).items()}
 
 
-# fairseq 0.12.2 keeps a second copy of each layer's weights for inference: zero until a checkpoint is loaded, never trained
-COPIES = re.compile(r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+# fairseq 0.12.2 keeps copies of every layer's weights for a fused inference path: never trained, and made anew from the
+# trained weights when a checkpoint is loaded, so that they say nothing of a run
+COPIES = re.compile(r"\blayers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+
+
+def trained(tensors):
+    """A dict of tensors by name without fairseq's copies for inference."""
+    return {name: tensor for name, tensor in tensors.items() if not COPIES.search(name)}
 
 
 def load_weights(path):
@@ -171,25 +177,14 @@ def load_weights(path):
 
     if hasattr(torch.serialization, "add_safe_globals"):
         torch.serialization.add_safe_globals([argparse.Namespace])
-    tensors = torch.load(path, map_location="cpu")["model"]
-    return {name: tensor for name, tensor in tensors.items() if not COPIES.search(name)}
-
-
-# fairseq 0.12.2 keeps copies of every layer's weights for a fused inference path: never trained, and made anew from the
-# trained weights when a checkpoint is loaded, so that they say nothing of a run
-FUSED_COPY = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
-
-
-def trained(tensors):
-    """A dict of tensors by name without fairseq's copies for inference."""
-    return {name: tensor for name, tensor in tensors.items() if not FUSED_COPY.search(name)}
+    return trained(torch.load(path, map_location="cpu")["model"])
 
 
 def assert_same_weights(one, other):
     """Bit-equal model tensors in two checkpoint files."""
     import torch
 
-    a, b = trained(load_weights(one)), trained(load_weights(other))
+    a, b = load_weights(one), load_weights(other)
     assert a.keys() == b.keys()
     different = [name for name in a if not torch.equal(a[name], b[name])]
     assert not different, f"{len(different)} of {len(a)} tensors differ: {different[:5]}"
