@@ -43,10 +43,16 @@ def _load_canonical() -> None:
 if __name__ == _NAME:
     __path__ = _RealPath(__path__)
 
-    from .compat import note_flat_shapes, protect_checkpoints, require_supported_versions
+    from .compat import (
+        copy_checkpoints_whole,
+        note_flat_shapes,
+        protect_checkpoints,
+        require_supported_versions,
+    )
 
     require_supported_versions()
     protect_checkpoints()
+    copy_checkpoints_whole()
     note_flat_shapes()
 
     # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries

@@ -126,6 +126,32 @@ def test_checkpoints_of_older_versions(tmp_path):
     assert checkpoint_utils.load_checkpoint_to_cpu.__name__ == "load_checkpoint_to_cpu"
 
 
+def test_copies_of_checkpoints_appear_whole(tmp_path, monkeypatch):
+    """A copy that breaks off half-way leaves the checkpoint that was there."""
+    import shutil
+
+    from fairseq.file_io import PathManager
+
+    import fairseq_maskplugins  # noqa: F401
+
+    source, target = tmp_path / "checkpoint_1_5.pt", tmp_path / "checkpoint_last.pt"
+    source.write_bytes(b"new" * 1000)
+    target.write_bytes(b"old")
+
+    def break_off(src, dst, *args, **kwargs):
+        with open(dst, "wb") as out:
+            out.write(open(src, "rb").read()[:100])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", break_off)
+        with pytest.raises(KeyboardInterrupt):
+            PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"old"
+    PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == source.read_bytes()
+
+
 def test_complete_batches():
     indices = list(range(10))
     assert complete_batches(indices, [[0, 1, 2, 3], [4, 5, 6, 7]]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
