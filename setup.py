@@ -33,7 +33,7 @@ setup(
         "fisher": ["safetensors", "tqdm", "matplotlib"],
         "test": [
             *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),
-            *("duckdb>=1.0", "zstandard", "pyspark>=3.5", "safetensors", "tqdm", "matplotlib"),
+            *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
         ],
         "bench": ["transformers"],
     },

@@ -265,6 +265,7 @@ def test_killed_in_the_middle_it_leaves_no_list(tmp_path):
             assert said.endswith("fairseq_maskplugins: interrupted; no list was written\n") and "Traceback" not in said
 
 
+@pytest.mark.spark
 def test_spark_gives_the_same_list(lines, tmp_path, monkeypatch):
     """Byte for byte, also where files are read in parts, are compressed, or are damaged."""
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
