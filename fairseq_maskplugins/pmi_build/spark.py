@@ -80,6 +80,8 @@ class SparkEngine:
 
     def __init__(self, master: Optional[str], progress: Callable):
         self.progress, self.spark, self.rows = progress, None, None
+        if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+            raise UsageError("--engine spark needs Java, and there is none: install a JRE (17), or set JAVA_HOME")
         try:
             from pyspark import cloudpickle
             from pyspark.sql import SparkSession
@@ -87,8 +89,6 @@ class SparkEngine:
             raise UsageError(
                 "--engine spark needs the package pyspark: pip install 'fairseq_maskplugins[spark]'"
             ) from None
-        if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
-            raise UsageError("--engine spark needs Java, and there is none: install a JRE (17), or set JAVA_HOME")
         for module in (errors, text, words, count, coverage, sys.modules[__name__]):
             cloudpickle.register_pickle_by_value(module)
         builder = SparkSession.builder.appName("maskplugins pmi build")
