@@ -19,7 +19,8 @@ def test_killed_in_the_middle_of_an_epoch(data_bin, tmp_path):
     assert "done training" not in printed
     rest = harness.train(data_bin, tmp_path / "killed", *options)
     first = min(rest.losses())
-    assert 16 < first <= 40
+    # 17 where the copy to checkpoint_last.pt was done, 14 (the end of the first epoch) where the kill came before it
+    assert first in range(14, 41)
     assert rest.losses() == {update: loss for update, loss in whole.losses().items() if update >= first}
     rates = {step["num_updates"]: step["corruption_rate"] for step in whole.train}
     assert all(rates[step["num_updates"]] == step["corruption_rate"] for step in rest.train)
