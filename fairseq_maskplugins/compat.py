@@ -83,11 +83,13 @@ def checkpoint_classes() -> list:
     """The classes, outside torch's own safe set, that fairseq's checkpoints really hold.
 
     ``Namespace`` is in every checkpoint of a model that fairseq has not moved to dataclasses (RoBERTa among them), numpy
-    scalars are in the meters, omegaconf nodes in the configurations of checkpoints written by older versions. None of
-    them runs code when it is loaded.
+    scalars are in the meters, omegaconf nodes in the configurations of checkpoints written by older versions; and where
+    rank 0 sends a checkpoint to the other ranks, a placeholder stands for each tensor. None of them runs code when it is
+    loaded.
     """
     import numpy as np
     import omegaconf
+    from fairseq.distributed.utils import _TensorPlaceholder
     from omegaconf import base
 
     try:
@@ -102,7 +104,7 @@ def checkpoint_classes() -> list:
         base.ContainerMetadata,
         *(getattr(omegaconf.nodes, name) for name in dir(omegaconf.nodes) if name.endswith("Node")),
     ]
-    plain = [argparse.Namespace, collections.OrderedDict, collections.defaultdict, dict, list, int, Any]
+    plain = [argparse.Namespace, collections.OrderedDict, collections.defaultdict, dict, list, int, Any, _TensorPlaceholder]
     return plain + nodes + [scalar, np.dtype, *dtypes]
 
 

@@ -208,7 +208,7 @@ def train_two_ranks(data, save_dirs, *options, timeout=300, **kwargs):
     ranks = []
     for rank, save_dir in enumerate(save_dirs):
         command = train_command(data, save_dir, *options, *shared, "--distributed-rank", rank, **kwargs)
-        log = open(f"{save_dir}.log", "w+")
+        log = open(f"{save_dir}.rank{rank}.log", "w+")
         ranks.append((subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True), log))
     logs = []
     for process, log in ranks:

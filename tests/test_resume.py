@@ -33,6 +33,17 @@ def test_two_ranks_on_uneven_data(data_bin, tmp_path):
     assert "50" in logs[0].digests and logs[0].digests == logs[1].digests
 
 
+def test_two_ranks_resume(data_bin, tmp_path):
+    """Rank 0 reads the checkpoint and sends it to the other: the same weights as in a run that was not interrupted."""
+    options = [*UNEVEN, "--save-interval-updates", 3, "--max-update"]
+    whole = harness.train_two_ranks(data_bin, [tmp_path / "a", tmp_path / "b"], *options, 6)
+    run = [tmp_path / "c", tmp_path / "c"]
+    harness.train_two_ranks(data_bin, run, *options, 3)
+    rest = harness.train_two_ranks(data_bin, run, *options, 6)
+    assert sorted(rest[0].losses()) == [4, 5, 6]
+    assert rest[0].digests["6"] == rest[1].digests["6"] == whole[0].digests["6"]
+
+
 def test_two_ranks_mask_like_one(data_bin, tmp_path):
     """Two ranks with batches of 4 see what one rank sees with two batches of 4 an update: same losses, dropout off."""
     options = "--batch-size 4 --dropout 0 --attention-dropout 0 --max-update 6 --required-batch-size-multiple 1".split()
