@@ -73,6 +73,8 @@ def test_bad_data(data_bin, tmp_path):
     fails_with("dict.txt: can't read the dictionary", empty)
     (empty / "dict.txt").write_text("a 1\na 2\n")
     fails_with("dict.txt: can't read the dictionary: .*Duplicate", empty)
+    (empty / "dict.txt").write_bytes(b"\xff\xfe 1\n")
+    fails_with("dict.txt: can't read the dictionary: .*encoding", empty)
 
     data = tmp_path / "bin"
     shutil.copytree(data_bin, data)

@@ -61,7 +61,7 @@ class DecoupledMLMTask(MaskedLMTask):
             dictionary = Dictionary.load(path)
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file; the data directory must be one that fairseq-preprocess wrote")
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # what is not UTF-8 leads to a bare Exception
             raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}")
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary, "<mask>" in dictionary.indices)
