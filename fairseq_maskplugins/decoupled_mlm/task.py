@@ -48,6 +48,11 @@ class DecoupledMLMTask(MaskedLMTask):
             cfg.max_update or 0,
         )
         _check_options(cfg)
+        if self.schedule.max_copies > cfg.tokens_per_sample:
+            raise UsageError(
+                f"--prediction-rate over --corruption-rate makes {self.schedule.max_copies:g} copies of each row, more than "
+                f"--tokens-per-sample, {cfg.tokens_per_sample}: raise --corruption-rate"
+            )
         self.masker_name = "whole_word" if cfg.mask_whole_words else cfg.masker
         self._planner: Optional[Planner] = None
 
