@@ -31,8 +31,9 @@ def training_commands():
 
 
 @pytest.mark.parametrize("code", blocks("python"))
-def test_python_blocks_run(code):
-    harness.run([sys.executable, "-c", code], cwd=harness.ROOT, check=True)
+def test_python_blocks_run(code, tmp_path):
+    # in a folder of its own: some write files
+    harness.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(harness.ROOT)}, check=True)
 
 
 @pytest.mark.parametrize("command", training_commands())

@@ -27,6 +27,7 @@ def fails_with(message, data, *options, load=("train",)):
     [
         ("--corruption-rate 0", r"--corruption-rate must lie in \(0, 1\], got 0"),
         ("--prediction-rate 1.5", r"--prediction-rate must lie in \(0, 1\], got 1.5"),
+        ("--corruption-rate 1e-9", "makes 4e\\+08 copies of each row, more than --tokens-per-sample, 32"),
         ("--mask-prob -0.1", r"--mask-prob must lie in \(0, 1\], got -0.1"),
         ("--mask-prob nan", r"--mask-prob must lie in \(0, 1\], got nan"),
         ("--mask-prob-final 0.2", "--max-update, which must be above 0, got 0"),
@@ -73,6 +74,8 @@ def test_bad_data(data_bin, tmp_path):
     fails_with("dict.txt: can't read the dictionary", empty)
     (empty / "dict.txt").write_text("a 1\na 2\n")
     fails_with("dict.txt: can't read the dictionary: .*Duplicate", empty)
+    (empty / "dict.txt").write_bytes(b"\xff\xfe 1\n")
+    fails_with("dict.txt: can't read the dictionary: .*encoding", empty)
 
     data = tmp_path / "bin"
     shutil.copytree(data_bin, data)

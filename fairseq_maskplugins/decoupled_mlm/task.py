@@ -48,6 +48,11 @@ class DecoupledMLMTask(MaskedLMTask):
             cfg.max_update or 0,
         )
         _check_options(cfg)
+        if self.schedule.max_copies > cfg.tokens_per_sample:
+            raise UsageError(
+                f"--prediction-rate over --corruption-rate makes {self.schedule.max_copies:g} copies of each row, more than "
+                f"--tokens-per-sample, {cfg.tokens_per_sample}: raise --corruption-rate"
+            )
         self.masker_name = "whole_word" if cfg.mask_whole_words else cfg.masker
         self._planner: Optional[Planner] = None
 
@@ -61,7 +66,7 @@ class DecoupledMLMTask(MaskedLMTask):
             dictionary = Dictionary.load(path)
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file; the data directory must be one that fairseq-preprocess wrote")
-        except (OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # what is not UTF-8 leads to a bare Exception
             raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}")
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary, "<mask>" in dictionary.indices)
