@@ -1,5 +1,7 @@
 """The fine-tuning recipes run from text in GLUE layout to a table and a plot."""
 
+import argparse
+import importlib.util
 import json
 import sys
 
@@ -37,3 +39,44 @@ def test_from_text_to_a_table(prepared, tmp_path):
     assert 0 < float(lines[2].split("|")[3]) <= 100
     assert float(lines[3].split("|")[3]) == 61.5
     assert (tmp_path / "scores.png").read_bytes()[:4] == b"\x89PNG"
+    # scores of other settings don't get into the same table
+    done = harness.run([*command, *options, "--lr", "0.1"])
+    assert done.returncode == 1 and "holds runs with --lr 0.0003, got 0.1" in done.stdout
+
+
+def load_recipe():
+    spec = importlib.util.spec_from_file_location("finetune_run", FOLDER / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments(tmp_path):
+    return argparse.Namespace(out=tmp_path, data=tmp_path, pretrain_updates=2, updates=4, lr=0.1, num_classes=2)
+
+
+def test_interrupted_pretraining_goes_on(tmp_path, monkeypatch):
+    recipe, commands = load_recipe(), []
+    monkeypatch.setattr(recipe, "call", lambda command, log: commands.append(command))
+    (tmp_path / "pretrained").mkdir()
+    (tmp_path / "pretrained" / "checkpoint_last.pt").touch()  # written after each epoch
+    for _ in range(2):
+        recipe.pretrain(arguments(tmp_path), [])
+    assert len(commands) == 1
+
+
+def test_fairseq_takes_the_options_of_every_method(tmp_path):
+    from fairseq import options
+
+    recipe = load_recipe()
+    for method, added in recipe.METHODS.items():
+        plain = recipe.finetune_options(arguments(tmp_path), recipe.SMALL.split(), "model.pt", 1)
+        command = [recipe.PLUGINS, *plain, "--user-dir", recipe.PLUGINS, *added.format(p=0.3, mask="m").split()]
+        parsed = options.parse_args_and_arch(options.get_training_parser(), [str(x) for x in command])
+        assert parsed.optimizer == ("adam" if method == "plain" else "child_tuning_adam")
+        assert parsed.shorten_method == "truncate"  # long texts count, with their beginning
+
+
+def test_missing_checkpoint_is_named(tmp_path):
+    done = harness.run([sys.executable, FOLDER / "run.py", tmp_path, tmp_path, "--checkpoint", "missing.pt"])
+    assert done.returncode == 1 and "missing.pt: no such file" in done.stdout
