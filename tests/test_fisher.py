@@ -12,6 +12,7 @@ from labelled import FINETUNE, build_labelled, pretrain
 from fairseq_maskplugins.child_tuning import maskfile
 from fairseq_maskplugins.child_tuning.fisher import Fisher, covered_names
 from fairseq_maskplugins.child_tuning.select import count_kept, select_top
+from fairseq_maskplugins.child_tuning.show import describe
 from fairseq_maskplugins.errors import UsageError
 
 
@@ -266,6 +267,15 @@ def test_bad_options(options, message):
     with pytest.raises(UsageError) as raised:
         main(["fisher", "data", *options])
     assert message in str(raised.value)
+
+
+def test_kinds_of_weights():
+    layer = "encoder.sentence_encoder.layers.2."
+    assert describe(layer + "self_attn.k_proj.weight") == ("layer 2", "attention")
+    assert describe(layer + "self_attn_layer_norm.weight") == ("layer 2", "layer norm")
+    assert describe(layer + "fc1.weight") == ("layer 2", "feed-forward")
+    assert describe("encoder.sentence_encoder.layernorm_embedding.bias") == ("outside", "layer norm")
+    assert describe("encoder.sentence_encoder.embed_positions.weight") == ("outside", "embedding")
 
 
 def test_select_does_not_write_over_the_values(tmp_path):
