@@ -12,6 +12,7 @@ from labelled import FINETUNE, build_labelled, pretrain
 from fairseq_maskplugins.child_tuning import maskfile
 from fairseq_maskplugins.child_tuning.fisher import Fisher, covered_names
 from fairseq_maskplugins.child_tuning.select import count_kept, select_top
+from fairseq_maskplugins.child_tuning.show import describe
 from fairseq_maskplugins.errors import UsageError
 
 
@@ -256,6 +257,9 @@ def test_masked_language_models_and_other_ways(corpus, checkpoint, tmp_path):
         (["--reserve-p", "1.5", "--mask", "m"], "--reserve-p must lie in (0, 1], got 1.5"),
         (["--max-examples", "0", "--mask", "m"], "--max-examples must be at least 1, got 0"),
         ([], "--fisher FILE or --mask FILE, or both: say what is to be written"),
+        (["--mask", "missing-folder/m"], "missing-folder/m: the folder"),
+        (["--mask", "."], ".: is a folder"),
+        (["--fisher", "one", "--mask", "./one"], "--fisher and --mask must be two files, got ./one for both"),
     ],
 )
 def test_bad_options(options, message):
@@ -264,6 +268,26 @@ def test_bad_options(options, message):
     with pytest.raises(UsageError) as raised:
         main(["fisher", "data", *options])
     assert message in str(raised.value)
+
+
+def test_kinds_of_weights():
+    layer = "encoder.sentence_encoder.layers.2."
+    assert describe(layer + "self_attn.k_proj.weight") == ("layer 2", "attention")
+    assert describe(layer + "self_attn_layer_norm.weight") == ("layer 2", "layer norm")
+    assert describe(layer + "fc1.weight") == ("layer 2", "feed-forward")
+    assert describe("encoder.sentence_encoder.layernorm_embedding.bias") == ("outside", "layer norm")
+    assert describe("encoder.sentence_encoder.embed_positions.weight") == ("outside", "embedding")
+
+
+def test_select_does_not_write_over_the_values(tmp_path):
+    from fairseq_maskplugins.cli.main import main
+
+    path = str(tmp_path / "values")
+    manifest = {"parameters": [{"name": "a", "shape": [4], "covered": True}]}
+    maskfile.write(path, "fisher", {"a": np.arange(4, dtype=np.float32)}, manifest)
+    with pytest.raises(UsageError, match="two files"):
+        main(["fisher", "select", "--fisher", path, "--reserve-p", "0.5", "--mask", path])
+    assert maskfile.read(path, "fisher")[1]["a"].tolist() == [0, 1, 2, 3]
 
 
 def test_without_a_checkpoint_it_stops(labelled_data, tmp_path):

@@ -12,6 +12,7 @@ import argparse
 import csv
 import io
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -78,9 +79,14 @@ def encode(text, pieces, characters):
     return " ".join("".join(text.split()) if characters else pieces.encode(text, out_type=str))
 
 
-def preprocess(*options):
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--workers", "1"]
-    subprocess.run([*command, *map(str, options)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def preprocess(folder, *options):
+    """``fairseq-preprocess``, in this process: each start of fairseq costs seconds. What an earlier run wrote goes."""
+    from fairseq import options as fairseq_options
+    from fairseq_cli.preprocess import main as run
+
+    shutil.rmtree(folder, ignore_errors=True)
+    parser = fairseq_options.get_preprocessing_parser()
+    run(parser.parse_args(["--only-source", "--workers", "1", "--destdir", str(folder), *map(str, options)]))
 
 
 def main():
@@ -128,7 +134,7 @@ def main():
             file.writelines(f"{label}\n" for _, label in rows)
     for part, extra in (("input0", ["--srcdict", args.dict] if args.dict else []), ("label", [])):
         prefixes = [args.out / f"{split}.{part}" for split in ("train", "valid")]
-        preprocess("--trainpref", prefixes[0], "--validpref", prefixes[1], "--destdir", args.out / "bin" / part, *extra)
+        preprocess(args.out / "bin" / part, "--trainpref", prefixes[0], "--validpref", prefixes[1], *extra)
     # the text alone, for pretraining where there is no checkpoint
     print(f"{args.out}: {len(splits['train'])} and {len(splits['dev'])} examples, fairseq data in {args.out / 'bin'}")
 

@@ -45,7 +45,8 @@ def train_module(data, *options):
 def pretrain(args, arch):
     """A checkpoint from the training text alone; returns its path."""
     folder = args.out / "pretrained"
-    if not (folder / "checkpoint_last.pt").exists():
+    finished = folder / "finished"  # fairseq writes checkpoint_last.pt after each epoch, and resumes from it
+    if not finished.exists():
         options = (
             "--task decoupled_mlm --criterion decoupled_mlm --mask-prob 0.4 --sample-break-mode eos "
             "--tokens-per-sample 128 --max-tokens 4096 --optimizer adam --adam-betas (0.9,0.98) --lr 0.001 "
@@ -56,6 +57,7 @@ def pretrain(args, arch):
         call(
             train_module(args.data / "bin" / "input0", *arch, *options, "--save-dir", folder), args.out / "pretrain.log"
         )
+        finished.touch()
     return folder / "checkpoint_last.pt"
 
 
@@ -69,7 +71,7 @@ def finetune_options(args, arch, checkpoint, seed):
         *("--total-num-update", args.updates, "--max-update", args.updates, "--seed", seed),
         *"--dropout 0.1 --attention-dropout 0.1 --clip-norm 0 --no-epoch-checkpoints --log-format json --cpu".split(),
         *"--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric".split(),
-        "--skip-invalid-size-inputs-valid-test",
+        *"--shorten-method truncate --skip-invalid-size-inputs-valid-test".split(),
         *(
             "--restore-file",
             checkpoint,
@@ -84,6 +86,20 @@ def finetune_options(args, arch, checkpoint, seed):
 def best_accuracy(log):
     """The best accuracy that a run's log holds, in percent."""
     return max(float(x) for x in re.findall(r'"valid_accuracy": "?([\d.]+)', Path(log).read_text(encoding="utf-8")))
+
+
+def check_settings(args):
+    """Scores and masks in OUT stay; those of other settings must not get into the same table."""
+    free = ("out", "methods", "reserve_p", "seeds")  # what the names of the files tell apart
+    settings = {name: str(value) for name, value in vars(args).items() if name not in free}
+    path = args.out / "settings.json"
+    if path.exists():
+        before = json.loads(path.read_text())
+        for name, value in settings.items():
+            if before.get(name) != value:
+                option = "DATA" if name == "data" else "--" + name.replace("_", "-")
+                sys.exit(f"{args.out}: holds runs with {option} {before.get(name)}, got {value}; choose another folder")
+    path.write_text(json.dumps(settings) + "\n")
 
 
 def run_one(args, arch, checkpoint, method, p, seed):
@@ -149,7 +165,12 @@ def main():
     parser.add_argument("--pretrain-updates", type=int, default=400)
     parser.add_argument("--fisher-examples", type=int, default=1000, help="0: all")
     args = parser.parse_args()
+    if args.checkpoint:
+        args.checkpoint = Path(args.checkpoint).resolve()  # fairseq runs in another folder
+        if not args.checkpoint.is_file():  # fairseq would begin with random weights
+            sys.exit(f"--checkpoint {args.checkpoint}: no such file")
     args.out.mkdir(parents=True, exist_ok=True)
+    check_settings(args)
     arch = args.arch_options.split()
     checkpoint = args.checkpoint or pretrain(args, arch)
     rows = []

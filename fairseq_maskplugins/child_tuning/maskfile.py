@@ -29,6 +29,23 @@ def _safetensors() -> Any:
     return safetensors
 
 
+def check_outputs(paths: Sequence[str], inputs: Sequence[str] = ()) -> None:
+    """Stop before long work where a file could not be written, or would take the place of another one."""
+    _safetensors()
+    taken = {os.path.realpath(path) for path in inputs}
+    for path in paths:
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise UsageError(f"{path}: the folder {folder} does not exist")
+        if os.path.isdir(path):
+            raise UsageError(f"{path}: is a folder, expected a file's name")
+        if not os.access(folder, os.W_OK):
+            raise UsageError(f"{path}: can't write into {folder}")
+        if os.path.realpath(path) in taken:
+            raise UsageError(f"--fisher and --mask must be two files, got {path} for both")
+        taken.add(os.path.realpath(path))
+
+
 def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[str, Any]) -> None:
     """Write a file under a temporary name and rename it.
 
@@ -39,10 +56,8 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
         manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as
             they come.
     """
+    check_outputs([path])
     safetensors = _safetensors()
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise UsageError(f"{path}: the folder {folder} does not exist")
     temporary = f"{path}.tmp{os.getpid()}"
     metadata = {"maskplugins": kind, "version": str(VERSION), "manifest": json.dumps(manifest, sort_keys=True)}
     try:

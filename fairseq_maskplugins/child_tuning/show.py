@@ -12,9 +12,9 @@ from ..errors import UsageError
 Shares = Dict[Tuple[str, str], Tuple[int, int]]
 
 KINDS = (
+    ("layer norm", r"layer_?norm"),  # first: there is a self_attn_layer_norm
     ("attention", r"self_attn|encoder_attn|attn"),
     ("feed-forward", r"\bfc\d"),
-    ("layer norm", r"layer_?norm"),
     ("embedding", r"embed"),
 )
 

@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
             check_share(option, value)
     if not ours.fisher and not ours.mask:
         raise UsageError("--fisher FILE or --mask FILE, or both: say what is to be written")
+    maskfile.check_outputs([path for path in (ours.fisher, ours.mask) if path])
     from .fisher_run import compute  # fairseq takes seconds to import
 
     return compute(ours, rest)
@@ -80,6 +81,7 @@ def write_mask(path: str, manifest: Dict[str, Any], tensors: Dict[str, Any], res
 
 def run_select(args: argparse.Namespace) -> int:
     check_share("--reserve-p", args.reserve_p)
+    maskfile.check_outputs([args.mask], inputs=[args.fisher])
     manifest, tensors = maskfile.read(args.fisher, "fisher")
     write_mask(args.mask, manifest, tensors, args.reserve_p)
     return 0
