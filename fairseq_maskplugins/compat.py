@@ -104,7 +104,16 @@ def checkpoint_classes() -> list:
         base.ContainerMetadata,
         *(getattr(omegaconf.nodes, name) for name in dir(omegaconf.nodes) if name.endswith("Node")),
     ]
-    plain = [argparse.Namespace, collections.OrderedDict, collections.defaultdict, dict, list, int, Any, _TensorPlaceholder]
+    plain = [
+        argparse.Namespace,
+        collections.OrderedDict,
+        collections.defaultdict,
+        dict,
+        list,
+        int,
+        Any,
+        _TensorPlaceholder,
+    ]
     return plain + nodes + [scalar, np.dtype, *dtypes]
 
 

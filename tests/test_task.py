@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import harness
+import numpy as np
 import pytest
 import torch
 
@@ -95,8 +96,14 @@ def test_data_of_another_dictionary(data_bin, tmp_path):
     lines = (data / "dict.txt").read_text().splitlines()
     (data / "dict.txt").write_text("\n".join(lines[:10]) + "\n")
     task, cfg = harness.make_task(data)
-    with pytest.raises(UsageError, match="train: row .* holds token id .*, the dictionary has only 15 entries"):
-        harness.batches(task, cfg)
+    with pytest.raises(UsageError, match="train: line .* holds token id .*, the dictionary has only 15 entries"):
+        task.load_dataset("train")
+    # one line alone is wrong, and it is the last
+    ids = np.fromfile(data / "train.bin", dtype=np.uint16)
+    (data / "dict.txt").write_text("\n".join(lines) + "\n")
+    ids[-2] = 5000
+    ids.tofile(data / "train.bin")
+    fails_with("train: line 200 holds token id 5000", data)
 
 
 def test_mask_in_the_text(corpus, tmp_path):

@@ -101,8 +101,7 @@ class DecoupledMLMTask(MaskedLMTask):
         dataset = self._open(path, split, combine)
         blocks = build_blocks(dataset.sizes, self.cfg.sample_break_mode, self.cfg.tokens_per_sample - 1)
         loaded = MaskPlanDataset(dataset, blocks, planner, self.cfg.seed, self.schedule.max_copies, path)
-        if self.mask_in_dictionary:
-            _find_mask_token(loaded, self.mask_idx)
+        _check_stream(loaded, len(self.dictionary), self.mask_idx if self.mask_in_dictionary else None)
         logger.info(f"loaded {len(loaded)} blocks from: {path}")
         # the cache of batch iterators would keep every shard that was ever loaded, with its workers
         self.dataset_to_epoch_iter.pop(self.datasets.get(split), None)
@@ -192,16 +191,25 @@ def _check_options(cfg: Any) -> None:
             )
 
 
-def _find_mask_token(dataset: MaskPlanDataset, mask_idx: int, chunk: int = 1 << 24) -> None:
-    """Refuse data that holds ``<mask>`` itself, which it only can where the dictionary file has it. Data that is not
-    memory-mapped is checked batch by batch as it is read."""
-    buffer = dataset.stream.buffer
-    for begin in range(0, 0 if buffer is None else len(buffer), chunk):
-        hits = np.flatnonzero(buffer[begin : begin + chunk] == mask_idx)
-        if len(hits):
-            token = begin + int(hits[0])
-            line = int(np.searchsorted(dataset.stream.ends, token, side="right")) + 1
+def _check_stream(dataset: MaskPlanDataset, size: int, forbidden: Optional[int], chunk: int = 1 << 24) -> None:
+    """Refuse data that holds an id which the dictionary does not have, or ``<mask>`` itself (``forbidden``, given where
+    the dictionary file has it). Data that is not memory-mapped is checked batch by batch as it is read."""
+    stream = dataset.stream
+    for begin in range(0, 0 if stream.buffer is None else len(stream.buffer), chunk):
+        part = stream.buffer[begin : begin + chunk]
+        wrong = part >= size if part.max() >= size else None
+        if wrong is None and forbidden is not None:
+            wrong = part == forbidden
+        if wrong is None or not wrong.any():
+            continue
+        token = int(np.flatnonzero(wrong)[0])
+        line = int(np.searchsorted(stream.ends, begin + token, side="right")) + 1
+        if part[token] == forbidden:
             raise UsageError(f"{dataset.path}: line {line} of the text holds <mask> itself; {REMEDY}")
+        raise UsageError(
+            f"{dataset.path}: line {line} holds token id {part[token]}, the dictionary has only {size} entries; "
+            "preprocess the data with this dictionary"
+        )
 
 
 on_register(refresh_config)

@@ -18,6 +18,8 @@ from .words import WordSplitter
 CHUNK = 200_000
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 LEAST_MEMORY = 256 << 20
+MOST_MEMORY = 1024 * 1024**4
+MOST_THREADS = 1024
 
 
 def parse_memory(text: str) -> int:
@@ -29,10 +31,10 @@ def parse_memory(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", text.strip().upper())
     if not match:
         raise UsageError(f"--memory-limit must be a size such as 4GB or 512MB, got {text!r}")
-    size = int(float(match.group(1)) * 1024 ** _UNITS[match.group(2)])
-    if size < LEAST_MEMORY:
-        raise UsageError(f"--memory-limit must be at least 256MB, got {text}")
-    return size
+    size = float(match.group(1)) * 1024 ** _UNITS[match.group(2)]
+    if not LEAST_MEMORY <= size <= MOST_MEMORY:
+        raise UsageError(f"--memory-limit must lie in [256MB, 1024TB], got {text[:40]}")
+    return int(size)
 
 
 class DuckEngine:
@@ -49,8 +51,8 @@ class DuckEngine:
 
     def __init__(self, memory_limit: str, temp_dir: str, threads, progress):
         limit = parse_memory(memory_limit)
-        if threads is not None and threads < 1:
-            raise UsageError(f"--threads must be at least 1, got {threads}")
+        if threads is not None and not 1 <= threads <= MOST_THREADS:  # the database would start every one of them
+            raise UsageError(f"--threads must lie in [1, {MOST_THREADS}], got {threads}")
         try:
             import duckdb
         except ImportError:
@@ -66,7 +68,7 @@ class DuckEngine:
             self.db = duckdb.connect(os.path.join(self.folder, "counts.duckdb"))
             for setting in (
                 f"memory_limit = '{limit // 1024}KiB'",
-                f"temp_directory = '{self.folder}'",
+                "temp_directory = '{}'".format(str(self.folder).replace("'", "''")),
                 "preserve_insertion_order = false",
                 *([] if threads is None else [f"threads = {threads}"]),
             ):
