@@ -55,6 +55,16 @@ def test_two_ranks_mask_like_one(data_bin, tmp_path):
     assert [step["corruption_rate"] for step in one.train] == [step["corruption_rate"] for step in two.train]
 
 
+def test_the_old_data_format_trains(corpus, data_bin, tmp_path):
+    """Data sets of ``--dataset-impl lazy`` or ``cached``, through the trainer: the same losses as memory-mapped ones."""
+    options = ["--srcdict", data_bin / "dict.txt", "--dataset-impl", "lazy"]
+    harness.preprocess(corpus / "train.sp", corpus / "valid.sp", tmp_path / "bin", *map(str, options))
+    logs = [
+        harness.train(data, tmp_path / data.parent.name, "--max-update", 3) for data in (data_bin, tmp_path / "bin")
+    ]
+    assert logs[0].losses() == logs[1].losses() and len(logs[0].losses()) == 3
+
+
 @pytest.fixture(scope="module")
 def mostly_empty(corpus, tmp_path_factory):
     """Every second line empty: rows of ``<s> </s>``, so that many batches have nothing to predict."""

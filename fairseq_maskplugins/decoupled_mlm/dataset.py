@@ -130,6 +130,9 @@ def open_stream(dataset: Any, path: str) -> TokenStream:
         pointers = np.asarray(dataset._index._pointers)
         if np.array_equal(pointers[1:] - pointers[:-1], sizes[:-1] * dtype.itemsize):
             buffer = np.frombuffer(raw, dtype=dtype, count=total, offset=int(pointers[0]) if len(pointers) else 0)
+    if buffer is None and getattr(dataset, "supports_prefetch", False):
+        # the old format is read into memory once; the trainer asks for a first batch before it would prefetch any
+        dataset.prefetch(range(len(dataset)))
     return TokenStream(sizes, lambda i: np.asarray(dataset[i]), buffer)
 
 
@@ -193,16 +196,6 @@ class MaskPlanDataset(FairseqDataset):
             self._source_epoch = epoch
         start, end = self.blocks[index]
         return int(index), self.stream.read(start, end)
-
-    @property
-    def supports_prefetch(self) -> bool:
-        return getattr(self.dataset, "supports_prefetch", False)
-
-    def prefetch(self, indices: Sequence[int]) -> None:
-        ends = self.stream.ends
-        first = np.searchsorted(ends, self.blocks[indices, 0], side="right")
-        last = np.searchsorted(ends, self.blocks[indices, 1], side="left")
-        self.dataset.prefetch(sorted({item for a, b in zip(first, last) for item in range(a, b + 1)}))
 
     def num_tokens(self, index: int) -> int:
         return int(self.sizes[index]) * self.copies
