@@ -99,6 +99,10 @@ class DuckEngine:
             ) from None
         except self.duckdb.IOException as error:
             raise UsageError(f"--temp-dir: can't write there: {' '.join(str(error).split())[:200]}") from None
+        except RuntimeError as error:  # what an interrupt in another moment of the query leads to
+            if "interrupt" in str(error).lower():
+                raise KeyboardInterrupt from None
+            raise
 
     def count(self, files: Sequence[str], splitter: WordSplitter) -> None:
         """Fill the tables of partial counts."""
