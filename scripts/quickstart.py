@@ -24,7 +24,7 @@ SENTENCES = [
 CORRUPTION, PREDICTION = 0.4, 0.4
 # rows of 16 tokens and an output layer of its own: a model of this size then learns to use context within minutes on two
 # cores, where with rows of 128 tokens it learns nothing but how frequent each piece is
-UPDATES, BATCH, LENGTH = 4000, 64, 16
+UPDATES, BATCH, LENGTH = 3000, 64, 16
 
 
 def run(command, **kwargs):
