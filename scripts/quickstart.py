@@ -131,7 +131,8 @@ def pretrain(out):
     print(
         f"on {torch.cuda.get_device_name() if gpu else 'the CPU'}; the whole log is in {out / 'train.log'}", flush=True
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": str(os.cpu_count() or 1)}
+    # batches this small gain nothing from more threads, and threads that wait for each other lose much on a busy machine
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with open(out / "train.log", "a") as log:
         process = subprocess.Popen(
             [str(part) for part in command],
