@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
+from ..files import replacing
 
 KINDS = ("fisher", "mask")
 VERSION = 1
@@ -47,7 +48,7 @@ def check_outputs(paths: Sequence[str], inputs: Sequence[str] = ()) -> None:
 
 
 def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[str, Any]) -> None:
-    """Write a file under a temporary name and rename it.
+    """Write a file, whole or not at all.
 
     Args:
         path: where to.
@@ -58,16 +59,9 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
     """
     check_outputs([path])
     safetensors = _safetensors()
-    temporary = f"{path}.tmp{os.getpid()}"
     metadata = {"maskplugins": kind, "version": str(VERSION), "manifest": json.dumps(manifest, sort_keys=True)}
-    try:
+    with replacing(path, also=(safetensors.SafetensorError,)) as temporary:
         safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, temporary, metadata)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"{path}: can't write: {error}") from None
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
 
 
 def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:

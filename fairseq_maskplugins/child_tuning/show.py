@@ -1,13 +1,13 @@
 """Which share of each layer and kind of weight a mask keeps: as a table and as a plot."""
 
 import logging
-import os
 import re
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
 from ..errors import UsageError
+from ..files import replacing
 
 Shares = Dict[Tuple[str, str], Tuple[int, int]]
 
@@ -76,12 +76,5 @@ def plot(table: Shares, manifest: Dict[str, Any], path: str) -> None:
     axes.set_ylim(0, 1)
     axes.legend(fontsize=8)
     figure.tight_layout()
-    temporary = f"{path}.tmp{os.getpid()}"
-    try:
+    with replacing(path) as temporary:
         figure.savefig(temporary, format="png", dpi=150)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"{path}: can't write: {error}") from None
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)

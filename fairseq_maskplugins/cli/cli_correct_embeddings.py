@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import tempfile
 from typing import Any, Tuple
 
 import torch
@@ -11,6 +10,7 @@ from ..compat import load_checkpoint_file
 from ..correct_embeddings.checkpoint import choose_rows, correct_checkpoint, find_embedding, option_of, shares_of
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
+from ..files import replacing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> None:
         lines = _correct(state, args)
     except UsageError as error:
         raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
-    _save(state, args.output, folder)
+    with replacing(args.output, also=(RuntimeError,)) as temporary:
+        torch.save(state, temporary)
     print("\n".join(lines + [f"wrote {args.output}"]))
 
 
@@ -101,19 +102,3 @@ def _find_mask(state: Any, args: argparse.Namespace, total: int) -> Tuple[int, s
     if len(dictionary) != total:
         raise UsageError(f"the embedding has {total} rows, {path} with <mask> has {len(dictionary)}: give --dict")
     return mask, path
-
-
-def _save(state: Any, path: str, folder: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".correct-embeddings-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(state, file)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # temporary files are private, checkpoints are not
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"{path}: can't write it: {error}") from error
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)

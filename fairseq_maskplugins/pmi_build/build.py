@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import numpy as np
 
 from ..errors import UsageError
+from ..files import replacing
 from . import sql
 from .coverage import PhraseTable, smallest_size
 from .duck import DuckEngine
@@ -138,23 +139,13 @@ def write_list(path: str, phrases: Iterable[Phrase]) -> None:
     Raises:
         UsageError: it can't be written.
     """
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        with open(part, "wb") as raw:
-            # no name and no time in gzip's header: the same list is the same file
-            file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.endswith(".gz") else raw
-            for phrase in phrases:
-                file.write(phrase.line().encode("utf-8"))
-            if file is not raw:
-                file.close()
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        raise UsageError(f"{path}: can't write it: {error.strerror or error}") from None
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+    with replacing(path) as part, open(part, "wb") as raw:
+        # no name and no time in gzip's header: the same list is the same file
+        file = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.endswith(".gz") else raw
+        for phrase in phrases:
+            file.write(phrase.line().encode("utf-8"))
+        if file is not raw:
+            file.close()
 
 
 def count_by_length(phrases: Iterable[Phrase]) -> Dict[int, int]:

@@ -1,0 +1,58 @@
+"""Files are there whole or not at all."""
+
+import os
+import resource
+import signal
+
+import numpy as np
+import pytest
+
+from fairseq_maskplugins.child_tuning import maskfile
+from fairseq_maskplugins.errors import UsageError
+from fairseq_maskplugins.files import replacing
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def test_a_file_is_replaced_at_the_end(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    before = os.umask(0o027)
+    try:
+        with replacing(str(path)) as temporary:
+            write(temporary, "new")
+            assert path.read_text() == "old" and os.path.dirname(temporary) == str(tmp_path)
+    finally:
+        os.umask(before)
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["out"]
+    assert path.stat().st_mode & 0o777 == 0o640  # as any file that is written
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError])
+def test_a_failure_leaves_what_was_there(tmp_path, error):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(UsageError if error is OSError else error) as raised:
+        with replacing(str(path)) as temporary:
+            write(temporary, "half")
+            raise error("no\nroom")
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["out"]
+    if error is OSError:
+        assert str(raised.value) == f"fairseq_maskplugins: {path}: can't write it: no room"
+
+
+def test_a_full_disk_is_one_line(tmp_path):
+    """A limit on a file's size stands for the full disk; the library reports it by an error of its own."""
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        with pytest.raises(UsageError, match="/m: can't write it: .*[Ff]ile too large"):
+            maskfile.write(str(tmp_path / "m"), "mask", {"a": np.zeros(5000, dtype=bool)}, {"parameters": []})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert os.listdir(tmp_path) == []
