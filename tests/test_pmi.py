@@ -275,5 +275,5 @@ def test_missing_options_are_named(tmp_path, city):
     (tmp_path / "list.txt").write_text("word\nother\n")
     with pytest.raises(UsageError, match="list.txt has no phrase of two words or more"):
         make_planner("pmi", city.vocabulary, options={"pmi_vocab": str(tmp_path / "list.txt")})
-    with pytest.raises(UsageError, match="--masker pmi needs to know where words begin"):
+    with pytest.raises(UsageError, match="--masker pmi with --pmi-unit word .* needs to know where words begin"):
         make_planner("pmi", make_vocabulary(find_word_begins=None), options={"pmi_vocab": str(tmp_path / "list.txt")})

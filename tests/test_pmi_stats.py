@@ -89,7 +89,7 @@ def test_rows_are_detokenised_with_the_tokens_of_each_word():
     def read(*pieces, keep_case=False):
         ids = [symbols.index(piece) for piece in pieces]
         decode = lambda ids: "".join(symbols[i] for i in ids).replace("\u2581", " ").strip()  # noqa: E731
-        return [tuple(word) for word in read_words(ids, begins, maskable, decode, keep_case)]
+        return [tuple(word) for word in read_words(ids, begins[np.array(ids, dtype=int)], maskable, decode, keep_case)]
 
     cut = ("", 0, 0)
     # the mark of a word's begin is the word's own token, punctuation is not
@@ -136,9 +136,9 @@ def test_data_and_text_agree_with_the_builder(corpus, tmp_path, capsys):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ("{dir}/none", "none: can't read it: No such file"),
-        ("{dir}/bad", "bad: line 2: must be words with single blanks between them, got 'two  blanks'"),
-        ("{dir}/empty", "empty: holds no phrase"),
+        ("{dir}/none", "none: can't read the list of phrases: No such file"),
+        ("{dir}/bad", r"bad: line 2 holds control characters: 'bad.x00word'"),
+        ("{dir}/empty", "empty: the list of phrases is empty"),
         ("{dir}/list {bin} --text {dir}/list", "DATA and --text can't go together"),
         ("{dir}/list {bin} --masker nine", "--masker must be one of .*uniform.*, got 'nine'"),
         ("{dir}/list {bin} --masker whole_word", "--masker whole_word needs to know where words begin"),
@@ -154,7 +154,7 @@ def test_data_and_text_agree_with_the_builder(corpus, tmp_path, capsys):
     ],
 )
 def test_bad_arguments_end_in_one_line(corpus, tmp_path, options, message):
-    (tmp_path / "bad").write_text("fine\t1\t2\ntwo  blanks\n")
+    (tmp_path / "bad").write_text("fine\t1\t2\nbad\x00word\n")
     (tmp_path / "empty").write_text("")
     (tmp_path / "list").write_text("not there\n")
     with pytest.raises(UsageError, match=message) as caught:

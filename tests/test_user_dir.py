@@ -118,6 +118,16 @@ def test_a_users_own_masker(corpus, tmp_path):
     assert bad.text.strip().splitlines()[-1] == "fairseq_maskplugins: --every-nth must be at least 1, got 0"
 
 
+def test_commands_know_a_users_own_masker(corpus):
+    example = harness.ROOT / "examples" / "extending"
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "show-masks", str(corpus / "bin")]
+    options = ["--masker", "every_nth", "--every-nth", "3", "--rows", "1", "--user-dir"]
+    done = harness.run([*command, *options, str(example)], check=True)
+    assert "row 0: " in done.stdout
+    done = harness.run([*command, *options, "nowhere"])
+    assert done.returncode == 1 and done.stdout.strip().endswith("--user-dir nowhere: no such folder")
+
+
 def test_masker_registry_refuses():
     from dataclasses import dataclass
 

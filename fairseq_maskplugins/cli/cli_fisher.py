@@ -12,6 +12,8 @@ USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq
        maskplugins fisher select --fisher FILE --reserve-p P --mask FILE
        maskplugins fisher show --mask FILE [--png FILE]"""
 
+READS_USER_DIR = True  # among fairseq's own options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     # everything belongs to a parser below, or to fairseq's: options are taken as they are, also before the first

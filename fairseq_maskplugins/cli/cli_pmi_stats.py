@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from dataclasses import fields, make_dataclass
+from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..decoupled_mlm.plan import BUDGETS, Planner
 from ..decoupled_mlm.register import copy_field
 from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker
+from ..maskers.pmi import token_begins
 from ..pmi_build.rows import Word, number_words, read_words, split_rows
 from ..pmi_build.stats import Measured, count_covered, count_masked, find_occurrences, read_list, uniform_probability
 from ..pmi_build.text import find_files, read_batches
@@ -93,7 +95,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
         return
     if args.data is not None and args.text is not None:
         raise UsageError("DATA and --text can't go together: give one")
-    if hasattr(args, "pmi_vocab") and args.pmi_vocab is None:
+    if args.pmi_vocab is None:
         args.pmi_vocab = args.list
     rows = _read_text(args) if args.text is not None else _read_data(args)
     # a masker that can't be built is told before anything is measured
@@ -180,7 +182,7 @@ def _read_data(args: argparse.Namespace) -> Rows:
         raise UsageError(f"{path}.bin: no such data set, or an empty one; fairseq-preprocess writes them")
     bpe = _bpe_config(args)
     vocabulary = build_vocabulary(dictionary, False, bpe)
-    begins, decode = _tokenizer(dictionary, vocabulary, bpe)
+    find_begins, decode = _tokenizer(dictionary, vocabulary, bpe, args.pmi_unit)
     stream = open_stream(dataset, path)
     try:
         blocks = build_blocks(dataset.sizes, args.sample_break_mode, args.tokens_per_sample - 1)
@@ -189,12 +191,12 @@ def _read_data(args: argparse.Namespace) -> Rows:
     tokens = [np.array(stream.read(*blocks[i])) for i in _spread(len(blocks), args.rows)]
     if max(int(row.max()) for row in tokens if len(row)) >= len(vocabulary):
         raise UsageError(f"{path}: holds ids that dict.txt does not have; preprocess the data with this dictionary")
-    return Rows(vocabulary, list(_words(tokens, vocabulary, begins, decode, args.keep_case)), tokens)
+    return Rows(vocabulary, list(_words(tokens, vocabulary, find_begins, decode, args.keep_case)), tokens)
 
 
-def _words(tokens: List[np.ndarray], vocabulary: Vocabulary, begins: Any, decode: Any, keep: bool) -> Iterator:
+def _words(tokens: List[np.ndarray], vocabulary: Vocabulary, find_begins: Any, decode: Any, keep: bool) -> Iterator:
     for row in tokens:
-        words = read_words(row, begins, vocabulary.maskable, decode, keep)
+        words = read_words(row, find_begins(row), vocabulary.maskable, decode, keep)
         yield [word._replace(first=word.first + 1, end=word.end + 1) for word in words]  # <s> comes before
 
 
@@ -210,12 +212,11 @@ def _bpe_config(args: argparse.Namespace) -> Any:
     return OmegaConf.create({"_name": args.bpe, **{name: getattr(args, name) for name in names}})
 
 
-def _tokenizer(dictionary: Dictionary, vocabulary: Vocabulary, bpe: Any) -> Tuple[np.ndarray, Any]:
-    """Which entries begin words, and a function that gives the text of tokens; without ``--bpe`` tokens are words."""
+def _tokenizer(dictionary: Dictionary, vocabulary: Vocabulary, bpe: Any, unit: str) -> Tuple[Any, Any]:
+    """Functions that say where words begin in a row of ids, and what the text of some tokens is."""
     symbols = dictionary.symbols
     if bpe is None:
-        return np.ones(len(symbols), dtype=bool), lambda ids: " ".join(symbols[i] for i in ids)
-    begins = vocabulary.find_word_begins()  # tells what is wrong with the tokenizer, if anything is
+        return lambda ids: np.ones(len(ids), dtype=bool), lambda ids: " ".join(symbols[i] for i in ids)
     encoder = encoders.build_bpe(bpe)
     known: Dict[Tuple[int, ...], str] = {}
 
@@ -224,4 +225,8 @@ def _tokenizer(dictionary: Dictionary, vocabulary: Vocabulary, bpe: Any) -> Tupl
             known[ids] = encoder.decode(" ".join(symbols[i] for i in ids))
         return known[ids]
 
-    return begins, decode
+    if unit == "token":
+        empty = np.array([not piece for piece in vocabulary.find_pieces()]) & vocabulary.maskable
+        return partial(token_begins, empty), decode
+    begins = vocabulary.find_word_begins()  # tells what is wrong with the tokenizer, if anything is
+    return lambda ids: begins[ids], decode

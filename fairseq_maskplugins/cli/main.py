@@ -5,6 +5,8 @@ import importlib
 import sys
 from typing import List, Optional
 
+from ..errors import UsageError
+
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
 COMMANDS = {
     "correct-embeddings": (
@@ -29,10 +31,32 @@ def main(arguments: Optional[List[str]] = None) -> int:
         )
         if name in arguments[:1]:  # importing fairseq takes seconds: only for the command that needs it
             module = importlib.import_module(path)
+            if not getattr(module, "READS_USER_DIR", False):
+                sub.epilog = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
+                arguments = _import_user_dir(arguments)
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
     return args.run(args) or 0
+
+
+def _import_user_dir(arguments: List[str]) -> List[str]:
+    """Import what ``--user-dir`` names: it may register maskers, with options that a command then takes.
+
+    Returns:
+        the arguments without it.
+    """
+    parser = argparse.ArgumentParser(prog="maskplugins", add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir")
+    found, rest = parser.parse_known_args(arguments)
+    if found.user_dir is not None:
+        from fairseq.utils import import_user_module
+
+        try:
+            import_user_module(found)
+        except FileNotFoundError:
+            raise UsageError(f"--user-dir {found.user_dir}: no such folder") from None
+    return rest
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The data set of ``--task decoupled_mlm``: reads blocks, and gives every row its mask plan in the data worker."""
 
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -54,8 +55,13 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
         replacements=replacements,
         cumulative=cumulative,
         find_word_begins=None if pieces is None else pieces.find_word_begins,
-        find_pieces=None if pieces is None else pieces.find_pieces,
+        find_pieces=partial(_read_symbols, dictionary.symbols, special) if pieces is None else pieces.find_pieces,
     )
+
+
+def _read_symbols(symbols: List[str], special: np.ndarray) -> List[bytes]:
+    """Without a tokenizer an entry's text is the entry."""
+    return [b"" if special[i] else symbol.encode("utf-8") for i, symbol in enumerate(symbols)]
 
 
 class _Pieces:

@@ -12,16 +12,16 @@ LONGEST = 32
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def read_bytes(path: str) -> bytes:
-    """The file as it is on the disk."""
+def read_bytes(path: str, option: str = "--pmi-vocab ") -> bytes:
+    """The file as it is on the disk. Errors name it after ``option`` (here and below), as the user gave it."""
     try:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise UsageError(f"--pmi-vocab {path}: can't read the list of phrases: {error.strerror or error}")
+        raise UsageError(f"{option}{path}: can't read the list of phrases: {error.strerror or error}")
 
 
-def iterate_lines(path: str, raw: bytes) -> Iterator[Tuple[int, str]]:
+def iterate_lines(path: str, raw: bytes, option: str = "--pmi-vocab ") -> Iterator[Tuple[int, str]]:
     """Numbers (from 1) and texts of the lines; gzip is told by its first bytes, not by the name."""
     stream = gzip.GzipFile(fileobj=io.BytesIO(raw)) if raw[:2] == b"\x1f\x8b" else io.BytesIO(raw)
     number = 0
@@ -29,12 +29,12 @@ def iterate_lines(path: str, raw: bytes) -> Iterator[Tuple[int, str]]:
         for number, line in enumerate(stream, 1):
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"--pmi-vocab {path}: line {number} is not UTF-8: {error.reason} at byte {error.start}")
+        raise UsageError(f"{option}{path}: line {number} is not UTF-8: {error.reason} at byte {error.start}")
     except (OSError, EOFError, zlib.error) as error:
-        raise UsageError(f"--pmi-vocab {path}: the gzip file is damaged after line {number}: {error}")
+        raise UsageError(f"{option}{path}: the gzip file is damaged after line {number}: {error}")
 
 
-def parse_phrases(path: str, raw: bytes) -> Iterator[List[str]]:
+def parse_phrases(path: str, raw: bytes, option: str = "--pmi-vocab ") -> Iterator[List[str]]:
     """Check the lines of a list and give their phrases, in batches.
 
     A line is ``phrase``, ``phrase TAB score`` or ``phrase TAB score TAB count``. White space around a phrase and
@@ -46,17 +46,17 @@ def parse_phrases(path: str, raw: bytes) -> Iterator[List[str]]:
     """
     batch: List[str] = []
     number = 0
-    for number, line in iterate_lines(path, raw):
+    for number, line in iterate_lines(path, raw, option):
         phrase, *rest = line.rstrip("\r\n").split("\t")
         problem = _find_problem(phrase, rest)
         if problem:
-            raise UsageError(f"--pmi-vocab {path}: line {number} {problem}")
+            raise UsageError(f"{option}{path}: line {number} {problem}")
         batch.append(phrase)
         if len(batch) == 100_000:
             yield batch
             batch = []
     if number == 0:
-        raise UsageError(f"--pmi-vocab {path}: the list of phrases is empty")
+        raise UsageError(f"{option}{path}: the list of phrases is empty")
     if batch:
         yield batch
 

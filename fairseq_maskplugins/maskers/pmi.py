@@ -23,6 +23,13 @@ class PMIConfig(MaskerConfig):
             "A cache is kept beside it"
         },
     )
+    pmi_unit: str = field(
+        default="word",
+        metadata={
+            "help": "--masker pmi: what phrases are made of, word (needs --bpe) or token (every token is a word, for "
+            "lists of characters or pieces)"
+        },
+    )
     pmi_match_case: bool = field(
         default=False, metadata={"help": "--masker pmi: tell upper from lower case when looking up phrases"}
     )
@@ -35,7 +42,7 @@ class PMIMasker(Masker):
     Where a phrase contains another, the longer one counts. Where two overlap in part, one of them is chosen at random;
     of a chain of such phrases each is asked in random order and is in if it overlaps none that is in already. What is
     left of a phrase that lost, like every other token, is in whole-word units: phrases inside it are not looked for
-    again. No phrase crosses a special. Punctuation at a phrase's edges is not part of its unit, unless the list has it.
+    again. No phrase crosses a special. With ``pmi_unit = "token"`` every token is a word. Punctuation at a phrase's edges is not part of its unit, unless the list has it.
     """
 
     default_budget = "whole"
@@ -45,7 +52,11 @@ class PMIMasker(Masker):
         super().__init__(config, vocabulary)
         if not config.pmi_vocab:
             raise UsageError("--masker pmi needs --pmi-vocab, a list of phrases (maskplugins pmi build makes one)")
-        self.word_begins = require_words(vocabulary, "--masker pmi")
+        if config.pmi_unit not in ("word", "token"):
+            raise UsageError(f"--pmi-unit must be word or token, got {config.pmi_unit!r}")
+        self.word_begins = None
+        if config.pmi_unit == "word":
+            self.word_begins = require_words(vocabulary, "--masker pmi with --pmi-unit word (the other is token)")
         if vocabulary.find_pieces is None:
             raise UsageError("--masker pmi needs the text of the dictionary's entries, which this --bpe does not tell")
         folded = [fold(piece, config.pmi_match_case) for piece in vocabulary.find_pieces()]
@@ -61,7 +72,7 @@ class PMIMasker(Masker):
         self.powers = powers(256)
 
     def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: RowDraws) -> np.ndarray:
-        starts = starts_after_gap(self.word_begins[tokens], maskable)
+        starts = starts_after_gap(self.find_begins(tokens), maskable)
         words = self.split_punctuation(tokens, starts, maskable)
         place = np.flatnonzero(words)  # where words begin, in the flattened batch
         if len(place) == 0:
@@ -75,6 +86,12 @@ class PMIMasker(Masker):
         flat[place[first]] = True
         flat[place[end[end < len(place)]]] = True
         return starts
+
+    def find_begins(self, tokens: np.ndarray) -> np.ndarray:
+        """Where words begin. *Shape:* ids ``[B, T]`` to bool ``[B, T]``."""
+        if self.word_begins is not None:
+            return self.word_begins[tokens]
+        return token_begins(self.empty, tokens)
 
     def split_punctuation(self, tokens: np.ndarray, starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
         """Where the words begin that phrases are made of: punctuation at a word's edges is a word of its own.
@@ -144,6 +161,21 @@ class PMIMasker(Masker):
         kept = ~contested
         kept[contested] = _choose(first[contested], end[contested], chance, self.longest)
         return first[kept], end[kept]
+
+
+def token_begins(empty: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Where words begin if tokens are words: everywhere but after an empty piece, which goes with what follows it.
+
+    Args:
+        empty: bool ``[V]``, entries without text, such as sentencepiece's mark of a word's begin standing alone.
+        tokens: ids, ``[..., T]``.
+
+    Returns:
+        bool ``[..., T]``.
+    """
+    begins = np.ones(tokens.shape, dtype=bool)
+    begins[..., 1:] = ~empty[tokens[..., :-1]]
+    return begins
 
 
 def _drop_contained(first: np.ndarray, end: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,11 @@ class Word(NamedTuple):
 BOUNDARY = Word("", 0, 0)
 
 
+def fold(text: str, keep_case: bool) -> str:
+    """Upper and lower case made one, as the PMI masker does it (``ß`` and ``ss`` are one as well)."""
+    return text if keep_case else text.casefold()
+
+
 def read_words(
     tokens: Sequence[int],
     begins: np.ndarray,
@@ -36,7 +41,7 @@ def read_words(
 
     Args:
         tokens: ids of a row, ``[T]``.
-        begins: bool ``[V]``, the entries that begin a word.
+        begins: bool ``[T]``, where words begin.
         maskable: bool ``[V]``; the others are boundaries.
         decode: the text of neighbouring tokens.
         keep_case: leave words as they are.
@@ -44,7 +49,7 @@ def read_words(
     row: List[Word] = []
     first = 0
     for end in range(1, len(tokens) + 1):
-        last = end == len(tokens) or begins[tokens[end]] or not maskable[tokens[end]] or not maskable[tokens[first]]
+        last = end == len(tokens) or begins[end] or not maskable[tokens[end]] or not maskable[tokens[first]]
         if last:
             ids = tuple(int(token) for token in tokens[first:end])
             row += _read_word(ids, first, decode, keep_case) if maskable[tokens[first]] else [BOUNDARY]
@@ -68,7 +73,7 @@ def _read_word(ids: Tuple[int, ...], at: int, decode: Callable[[Tuple[int, ...]]
     if not any(marks[:first]):
         first = 0  # pieces without text, such as the mark of a word's begin, are the word's
     text, before, after = strip_word(decode(ids[first:end]).strip())
-    word = Word(text if keep_case else text.lower(), at + first, at + end)
+    word = Word(fold(text, keep_case), at + first, at + end)
     before, after = before or first > 0, after or end < len(ids)
     return [BOUNDARY] * before + [word] + [BOUNDARY] * after
 
@@ -85,7 +90,7 @@ def split_rows(text: str, splitter: WordSplitter, longest: int) -> List[List[str
                 row = []
             elif i and segments[i] != segments[i - 1]:
                 row.append("")
-            row.append(words[number])
+            row.append(fold(words[number], splitter.keep_case))
         rows.append(row)
     return [row for row in rows if row]
 

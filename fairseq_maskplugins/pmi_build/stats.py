@@ -9,10 +9,9 @@ from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
 import numpy as np
 
 from ..decoupled_mlm.plan import Planner
-from ..errors import UsageError
+from ..maskers.phrase_list import parse_phrases, read_bytes
 from ..rng import RowDraws
-from .rows import Word
-from .text import read_batches
+from .rows import Word, fold
 
 
 class Occurrence(NamedTuple):
@@ -25,25 +24,14 @@ class Occurrence(NamedTuple):
 
 
 def read_list(path: str, keep_case: bool = False) -> Set[str]:
-    """Read the phrases of a list; score and count, if any, are left aside.
+    """Read the phrases of a list by the PMI masker's rules; score and count, if any, are left aside.
 
     Raises:
-        UsageError: the file can't be read, has a line without words or with blanks that are not single, or is empty.
+        UsageError: what the masker refuses: see :func:`~fairseq_maskplugins.maskers.phrase_list.parse_phrases`.
     """
     phrases: Set[str] = set()
-    number = 0
-    for batch in read_batches(path):
-        lines = batch.split("\n")
-        for line in lines[:-1] if lines[-1] == "" else lines:
-            number += 1
-            phrase = line.rstrip("\r").split("\t", 1)[0]
-            if not phrase or phrase.split(" ") != phrase.split():
-                raise UsageError(
-                    f"{path}: line {number}: must be words with single blanks between them, got {phrase!r}"
-                )
-            phrases.add(phrase if keep_case else phrase.lower())
-    if not phrases:
-        raise UsageError(f"{path}: holds no phrase")
+    for batch in parse_phrases(path, read_bytes(path, ""), ""):
+        phrases.update(" ".join(fold(phrase, keep_case).split()) for phrase in batch)
     return phrases
 
 

@@ -11,6 +11,8 @@ from ..errors import UsageError
 MODES = ("whitespace", "character", "sentencepiece")
 _BOUNDARY = "\0"  # a control character: stripped like punctuation, so that nothing is left of it but a boundary
 _CHARACTERS = re.compile(r"[0-9A-Za-z]+|\n|\S")
+# what ends a line for one program or another, and control characters, which no list of phrases may hold
+_ENDS = re.compile("[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
@@ -88,7 +90,11 @@ class WordSplitter:
         return processor
 
     def split(self, text: str) -> Split:
-        """Split lines (joined by ``"\\n"``) into words. Boundaries: lines, and what :func:`strip_word` strips."""
+        """Split lines (joined by ``"\\n"``) into words.
+
+        Boundaries: ends of lines (of any system), control characters, and what :func:`strip_word` strips.
+        """
+        text = _ENDS.sub("\n", text)
         raw_ids = _Interned()
         raw = self._split_raw(text)
         order = np.fromiter(map(raw_ids.__getitem__, raw), np.int64, len(raw))
