@@ -37,12 +37,12 @@ class PMIConfig(MaskerConfig):
 
 @register_masker("pmi", config=PMIConfig)
 class PMIMasker(Masker):
-    """A unit is a phrase of the list, or else a word.
+    """A unit is a phrase of the list, or else a word; with ``pmi_unit = "token"`` every token is a word.
 
     Where a phrase contains another, the longer one counts. Where two overlap in part, one of them is chosen at random;
     of a chain of such phrases each is asked in random order and is in if it overlaps none that is in already. What is
     left of a phrase that lost, like every other token, is in whole-word units: phrases inside it are not looked for
-    again. No phrase crosses a special. With ``pmi_unit = "token"`` every token is a word. Punctuation at a phrase's edges is not part of its unit, unless the list has it.
+    again. No phrase crosses a special. Punctuation at a phrase's edges is not part of its unit, unless the list has it.
     """
 
     default_budget = "whole"
