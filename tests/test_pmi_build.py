@@ -129,7 +129,7 @@ def test_order_threads_memory_and_batches_do_not_matter(lines, tmp_path, monkeyp
     parts = [write(tmp_path / f"part{i}", shuffled[i::3]) for i in range(3)]
     assert listed(parts, tmp_path, threads=2, memory_limit="256MB") == whole
     monkeypatch.setattr("fairseq_maskplugins.pmi_build.duck.CHUNK", 7)
-    monkeypatch.setattr("fairseq_maskplugins.pmi_build.text.read_batches.__defaults__", (0, None, None, 5000))
+    monkeypatch.setattr("fairseq_maskplugins.pmi_build.duck.BATCH_BYTES", 5000)
     assert listed(parts[::-1], tmp_path, memory_limit="1GB") == whole
 
 

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from . import sql
 from .count import Partial, count_batch
 from .coverage import PhraseTable, cover_batch
-from .text import read_batches
+from .text import BATCH_BYTES, read_batches
 from .words import WordSplitter
 
 CHUNK = 200_000
@@ -37,11 +37,27 @@ def parse_memory(text: str) -> int:
     return int(size)
 
 
+def share_memory(limit: int) -> Tuple[int, int]:
+    """Share ``--memory-limit`` between the database and the batches of text.
+
+    What the database takes beside what it accounts for, and a batch with its n-grams (some 25 times its text), come out
+    of the limit too. Measured: a process stays within it.
+
+    Args:
+        limit: bytes, at least 256 MiB.
+
+    Returns:
+        the database's own limit, and a batch's length, both in bytes.
+    """
+    batch = BATCH_BYTES if limit >= 512 << 20 else BATCH_BYTES // 4
+    return max(limit // 2, limit * 4 // 5 - (200 << 20)), batch
+
+
 class DuckEngine:
     """Partial counts go into a database in a temporary folder; SQL adds them up.
 
     Args:
-        memory_limit: for the database, such as ``"4GB"``; the interpreter and one batch of text come on top.
+        memory_limit: for all of the counting, such as ``"4GB"``; only what is imported before comes on top.
         temp_dir: where the temporary folder is made; it may take several times the text's size.
         threads: of the database, or None for all cores.
         progress: made by ``progress(total, unit, what)``: an object with ``update(n)`` and ``close()``.
@@ -50,7 +66,7 @@ class DuckEngine:
     """
 
     def __init__(self, memory_limit: str, temp_dir: str, threads, progress):
-        limit = parse_memory(memory_limit)
+        limit, self.batch_bytes = share_memory(parse_memory(memory_limit))
         if threads is not None and not 1 <= threads <= MOST_THREADS:  # the database would start every one of them
             raise UsageError(f"--threads must lie in [1, {MOST_THREADS}], got {threads}")
         try:
@@ -112,7 +128,7 @@ class DuckEngine:
         bar = self.progress(size if "-" not in files else None, "B", "counting")
         try:
             for path in files:
-                for text in read_batches(path, progress=bar.update):
+                for text in read_batches(path, progress=bar.update, batch_bytes=self.batch_bytes):
                     self.insert(count_batch(text, splitter))
         finally:
             bar.close()
@@ -166,7 +182,7 @@ class DuckEngine:
         bar = self.progress(sum(map(os.path.getsize, files)), "B", "covering")
         try:
             for path in files:
-                for text in read_batches(path, progress=bar.update):
+                for text in read_batches(path, progress=bar.update, batch_bytes=self.batch_bytes):
                     slots, counts, _ = cover_batch(text, splitter, table)
                     yield from zip(slots.tolist(), counts.tolist())
         finally:

@@ -73,18 +73,23 @@ class Best:
 
     def __init__(self, limit: Optional[int]):
         self.limit, self.phrases, self.seen = limit, [], 0
+        self.worst: Optional[int] = None  # score of the last that was kept: what is below it can't come in
 
     def add(self, phrases: Sequence[str], micro: np.ndarray, counts: np.ndarray) -> None:
         self.seen += len(phrases)
+        if self.worst is not None:
+            kept = np.flatnonzero(micro >= self.worst)
+            phrases, micro, counts = [phrases[i] for i in kept], micro[kept], counts[kept]
         self.phrases += map(Phrase, phrases, micro.tolist(), counts.tolist())
-        if self.limit is not None and len(self.phrases) > 2 * self.limit + 100_000:
+        if self.limit is not None and len(self.phrases) > self.limit + self.limit // 4 + 100_000:
             self._cut()
 
     def _cut(self) -> None:
         # code points order like UTF-8 bytes
         self.phrases.sort(key=lambda phrase: (-phrase.micro, phrase.text))
-        if self.limit is not None:
+        if self.limit is not None and len(self.phrases) > self.limit:
             del self.phrases[self.limit :]
+            self.worst = self.phrases[-1].micro if self.phrases else None
 
     def ranked(self) -> List[Phrase]:
         self._cut()
