@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from forked import Forked, can_fork
+
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = ROOT / "fairseq_maskplugins"
 RANK_DIGEST = ROOT / "tests" / "plugins" / "rank_digest"
@@ -109,15 +111,17 @@ def preprocess(train, valid, out, *options):
 
 def run(command, check=False, cwd=None, env=None, timeout=300):
     """Run a command; returns the finished process, standard error merged into ``stdout``."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-        timeout=timeout,
-    )
+    command = [str(part) for part in command]
+    if can_fork(command):
+        process = Forked(command, cwd=cwd, env=env)
+        try:
+            process.wait(timeout)
+        finally:
+            process.kill()
+        done = subprocess.CompletedProcess(command, process.returncode, process.read())
+    else:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run(command, cwd=cwd, env={**os.environ, **(env or {})}, timeout=timeout, **options)
     assert not check or done.returncode == 0, done.stdout[-4000:]
     return done
 
@@ -205,43 +209,35 @@ def train_two_ranks(data, save_dirs, *options, timeout=300, **kwargs):
         f"--distributed-world-size 2 --distributed-init-method tcp://127.0.0.1:{port} --distributed-no-spawn "
         "--distributed-backend gloo --ddp-backend legacy_ddp"
     ).split()
-    ranks = []
-    for rank, save_dir in enumerate(save_dirs):
-        command = train_command(data, save_dir, *options, *shared, "--distributed-rank", rank, **kwargs)
-        log = open(f"{save_dir}.rank{rank}.log", "w+")
-        ranks.append((subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True), log))
-    logs = []
-    for process, log in ranks:
-        try:
-            process.wait(timeout=timeout)
-        finally:
+    ranks = [
+        Forked(train_command(data, save_dir, *options, *shared, "--distributed-rank", rank, **kwargs))
+        for rank, save_dir in enumerate(save_dirs)
+    ]
+    try:
+        for process in ranks:
+            process.wait(timeout)
+    finally:
+        for process in ranks:
             process.kill()
-        log.seek(0)
-        logs.append(Log(subprocess.CompletedProcess([], process.returncode, log.read())))
-        log.close()
-        assert process.returncode == 0, logs[-1].text[-4000:]
+    logs = [Log(subprocess.CompletedProcess([], process.returncode, process.read())) for process in ranks]
+    for log in logs:
+        assert log.returncode == 0, log.text[-4000:]
     return logs
 
 
 def kill_when(command, ready, timeout=300):
     """Start a command and SIGKILL it, with its children, once ``ready()`` is true; returns what it printed."""
-    process = subprocess.Popen(
-        [str(part) for part in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    process = Forked(command)
     deadline = time.monotonic() + timeout
     try:
         while not ready():
-            assert process.poll() is None, f"it ended before it could be killed:\n{process.communicate()[0][-4000:]}"
+            assert process.poll() is None, f"it ended before it could be killed:\n{process.read()[-4000:]}"
             assert time.monotonic() < deadline, "it never got as far as to be killed"
             time.sleep(0.02)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    return process.communicate()[0]
+    return process.read()
 
 
 def parse(data, *options, base=TINY + MLM):

@@ -1,12 +1,12 @@
 """Fisher values against a loop of single-example backward passes, the selection, and ``maskplugins fisher``."""
 
-import subprocess
 import sys
 
 import harness
 import numpy as np
 import pytest
 import torch
+from forked import Forked
 from labelled import FINETUNE, build_labelled, pretrain
 
 from fairseq_maskplugins.child_tuning import maskfile
@@ -195,10 +195,10 @@ def test_fisher_select_show_and_training(labelled_data, checkpoint, tmp_path):
     )
     shared += ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--mask", tmp_path / "two", "--reserve-p", 0.3]
     ranks = [
-        subprocess.Popen(fisher_command(labelled_data, *restore, *shared, "--distributed-rank", rank), cwd=harness.ROOT)
+        Forked(fisher_command(labelled_data, *restore, *shared, "--distributed-rank", rank), cwd=harness.ROOT)
         for rank in range(2)
     ]
-    assert [process.wait(timeout=200) for process in ranks] == [0, 0]
+    assert [process.wait(timeout=200) for process in ranks] == [0, 0], ranks[0].read() + ranks[1].read()
     mask_manifest, one = maskfile.read(str(mask), "mask")
     _, two = maskfile.read(str(tmp_path / "two"), "mask")
     assert all((one[name] == two[name]).all() for name in one)
