@@ -161,6 +161,16 @@ def test_with_everything_selected_adam_is_fairseqs_to_the_bit(eps):
         assert all(torch.equal(mine.state[x]["exp_avg_sq"], stock.state[y]["exp_avg_sq"]) for x, y in zip(ours, theirs))
 
 
+def test_an_eps_too_small_to_absorb_anything_is_added_to_a_square_root_of_zero():
+    """The square of a gradient of 1e-24 is 0, its mean is not: the step is that mean by eps alone."""
+    ours, theirs = (torch.nn.Parameter(torch.zeros(100)) for _ in range(2))
+    ours.grad, theirs.grad = torch.full((100,), 1e-24), torch.full((100,), 1e-24)
+    options = dict(lr=1.0, eps=1e-15)
+    build(ChildAdam, [ours], keyed(1, 1.0), build_masking("F", 1.0, "gradient", False, None), **options).step()
+    Adam([theirs], **options).step()
+    assert torch.equal(ours, theirs) and (ours != 0).all()
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_with_everything_selected_sgd_is_torchs_to_the_bit(momentum):
     ours, theirs = parameters(), parameters()
@@ -211,13 +221,21 @@ def test_parameter_groups_and_parameters_without_gradient():
 
 
 def test_a_part_of_the_parameters_keeps_its_positions():
-    """ZeRO builds a second optimizer of the same class for each rank's share of the parameters."""
+    """ZeRO (``--zero-sharding os``) builds a second optimizer of the same class for each rank's share of the parameters,
+    and resumes by putting states and options of groups into it, without its ``load_state_dict``."""
     whole, parts = parameters(), parameters()
     masking = build_masking("F", 0.3, "gradient", False, None)
     run(build(ChildAdam, whole, keyed(7, 0.3), masking, **ADAM), whole, 3)
     cls = type(build(ChildAdam, parts, keyed(7, 0.3), masking, **ADAM))
     ranks = [cls(parts[1::2], **ADAM), cls(parts[::2], **ADAM)]
     for update in range(3):
+        if update == 2:
+            resumed = [cls(parts[1::2], **ADAM), cls(parts[::2], **ADAM)]
+            for old, new in zip(ranks, resumed):
+                new.state.update({p: dict(state) for p, state in old.state.items()})
+                for source, target in zip(old.param_groups, new.param_groups):
+                    target.update({key: value for key, value in source.items() if key != "params"})
+            ranks = resumed
         for index, p in enumerate(parts):
             p.grad = gradient(update, index, p.shape)
         for optimizer in ranks:
