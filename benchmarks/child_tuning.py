@@ -163,9 +163,15 @@ def main():
     count = sum(p.numel() for p in params)
     print(f"{count:,} parameters, torch {torch.__version__}, {args.device}, {torch.get_num_threads()} thread(s)")
     best, extra = time_steps(params, args.repeats)
-    print(
-        f"{'optimizer step':<20}{'seconds':>9}{'CPU s':>8}{'/ fairseq adam':>16}{'/ authors':>11}{'/ fused':>9}{'extra bytes/entry':>19}"
+    titles = (
+        ("seconds", 9),
+        ("CPU s", 8),
+        ("/ fairseq adam", 16),
+        ("/ authors", 11),
+        ("/ fused", 9),
+        ("extra bytes/entry", 19),
     )
+    print(f"{'optimizer step':<20}" + "".join(f"{title:>{width}}" for title, width in titles))
     for name, (wall, cpu) in best.items():
         fused = f"{wall / best['torch AdamW fused'][0]:.2f}" if "torch AdamW fused" in best else "-"
         authors = wall / best["the authors' F"][0]
