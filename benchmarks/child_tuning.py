@@ -3,8 +3,8 @@
     python benchmarks/child_tuning.py [--layers 12] [--vocabulary 50265] [--repeats 5] [--threads N]
 
 The model is that of a RoBERTa of width 768 (12 layers and 50,265 words: 124M parameters). Contestants take turns, so
-that a busy machine slows all of them; the smallest time of each counts. CPU time is reported beside it: it does not
-see what else runs, and with one thread it is the fairer figure on a shared machine.
+that a busy machine slows all of them; the smallest time of each counts, and ratios are of these. CPU time is reported
+beside it: it does not see what else runs, but counts threads that wait for each other.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from fairseq_maskplugins.child_tuning.fisher import Fisher  # noqa: E402
 from fairseq_maskplugins.child_tuning.masks import FixedMask, KeyedMask  # noqa: E402
 from fairseq_maskplugins.child_tuning.optim import ChildAdam, build  # noqa: E402
 from fairseq_maskplugins.child_tuning.options import build_masking  # noqa: E402
+from fairseq_maskplugins.compat import has_fused_adam  # noqa: E402
 
 SHARE = 0.3
 OPTIONS = dict(lr=1e-5, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01)
@@ -49,27 +50,27 @@ def build_parameters(layers, vocabulary, device):
 
 
 def contestants(params):
-    def keyed(mask_target):
+    def keyed(mask_target, fused):
         masking = build_masking("F", SHARE, mask_target, False, None)
-        return lambda fused=False: build(
+        return lambda: build(
             ChildAdam, params, lambda positions: KeyedMask(1, SHARE, positions.total), masking, fused, **OPTIONS
         )
 
-    def fixed(fused=False):
+    def fixed(fused):
         selected = [torch.rand(p.shape, device=p.device) < SHARE for p in params]
         masking = build_masking("D", SHARE, "gradient", False, None)
         sizes = [p.numel() for p in params]
         return build(ChildAdam, params, lambda _: FixedMask(sizes, selected), masking, fused, **OPTIONS)
 
     yield "fairseq adam", lambda: Adam(params, **OPTIONS)
-    yield "F", keyed("gradient")
-    yield "F, target update", keyed("update")
-    yield "D", fixed
+    has_fused = has_fused_adam(params[0].device)
+    for name, fused in (("", True), (", exact", False)) if has_fused else (("", False),):
+        yield f"F{name}", keyed("gradient", fused)
+        yield f"F, update{name}", keyed("update", fused)
+        yield f"D{name}", lambda fused=fused: fixed(fused)
     yield "the authors' F", lambda: AuthorsAdam(params, **OPTIONS)
-    if hasattr(torch, "_fused_adamw_"):
+    if has_fused:
         yield "torch AdamW fused", lambda: torch.optim.AdamW(params, fused=True, **OPTIONS)
-        yield "F, fused", lambda: keyed("gradient")(True)
-        yield "D, fused", lambda: fixed(True)
 
 
 def time_steps(params, repeats):
@@ -162,13 +163,22 @@ def main():
     count = sum(p.numel() for p in params)
     print(f"{count:,} parameters, torch {torch.__version__}, {args.device}, {torch.get_num_threads()} thread(s)")
     best, extra = time_steps(params, args.repeats)
-    print(
-        f"{'optimizer step':<20}{'seconds':>9}{'CPU s':>8}{'/ fairseq adam':>16}{'/ fused':>9}{'extra bytes/entry':>19}"
+    titles = (
+        ("seconds", 9),
+        ("CPU s", 8),
+        ("/ fairseq adam", 16),
+        ("/ authors", 11),
+        ("/ fused", 9),
+        ("extra bytes/entry", 19),
     )
+    print(f"{'optimizer step':<20}" + "".join(f"{title:>{width}}" for title, width in titles))
     for name, (wall, cpu) in best.items():
-        fused = f"{cpu / best['torch AdamW fused'][1]:.2f}" if "torch AdamW fused" in best else "-"
+        fused = f"{wall / best['torch AdamW fused'][0]:.2f}" if "torch AdamW fused" in best else "-"
+        authors = wall / best["the authors' F"][0]
         memory = f"{extra[name] / count:.2f}" if name in extra else "-"
-        print(f"{name:<20}{wall:>9.3f}{cpu:>8.3f}{cpu / best['fairseq adam'][1]:>16.2f}{fused:>9}{memory:>19}")
+        print(
+            f"{name:<20}{wall:>9.3f}{cpu:>8.3f}{wall / best['fairseq adam'][0]:>16.2f}{authors:>11.2f}{fused:>9}{memory:>19}"
+        )
     del params
     rates = time_fisher()
     print("Fisher, 32 sentences of 12 tokens, width 256, 4 layers: " + ", ".join(

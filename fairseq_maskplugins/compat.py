@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import functools
 import os
 import pickle
 import re
@@ -235,3 +236,36 @@ def note_flat_shapes() -> None:
 
     build_fp32_params.notes_shapes = True
     FP16Optimizer.build_fp32_params = classmethod(build_fp32_params)
+
+
+def explain_other_optimizers() -> None:
+    """One line, not a traceback, where a checkpoint of another optimizer is resumed with ChildTuning, or the reverse."""
+    from fairseq.trainer import Trainer
+
+    load = Trainer.load_checkpoint
+    if getattr(load, "explains", False):
+        return
+
+    @functools.wraps(load)
+    def load_checkpoint(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(self, filename, *args, **kwargs)
+        except AssertionError as error:
+            names = re.match(r"Optimizer does not match.* (\w+) vs (\w+)$", str(error))
+            if names is None or "ChildTuning" not in str(error):
+                raise
+            raise UsageError(
+                f"{filename}: its optimizer state is of {names[1]}, and this run has {names[2]}; with --reset-optimizer it "
+                "starts from the weights, with a fresh state, learning-rate schedule and count of updates"
+            ) from None
+
+    load_checkpoint.explains = True
+    Trainer.load_checkpoint = load_checkpoint
+
+
+def has_fused_adam(device: Any) -> bool:
+    """Whether this torch has a fused Adam for a device: since 2.0 for CUDA, since 2.4 for the CPU."""
+    import torch
+
+    since = {"cuda": (2, 0), "cpu": (2, 4)}.get(device.type)
+    return since is not None and version_tuple(torch.__version__) >= since and hasattr(torch, "_fused_adamw_")

@@ -10,12 +10,13 @@ import torch
 from fairseq import optim
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from omegaconf import OmegaConf
-from test_child_tuning import ADAM, SHAPES, fixed_masks, gradient, keyed, parameters, run
+from test_child_tuning import ADAM, SHAPES, fixed, fixed_masks, gradient, keyed, parameters, run
 
 import fairseq_maskplugins  # noqa: F401  (registers)
 from fairseq_maskplugins.child_tuning import maskfile
 from fairseq_maskplugins.child_tuning.optim import ChildAdam, build
 from fairseq_maskplugins.child_tuning.options import build_masking
+from fairseq_maskplugins.compat import has_fused_adam
 from fairseq_maskplugins.errors import UsageError
 
 NAMES = [f"layer.{index}.weight" for index in range(len(SHAPES))]
@@ -150,19 +151,32 @@ def test_a_plain_adam_state_under_fp16_is_refused_with_its_remedy(monkeypatch):
     assert moments["exp_avg"].abs().sum() > 0 and moments["step"] == 1
 
 
-def test_the_fused_step_is_the_plain_one_but_for_rounding():
-    if not hasattr(torch, "_fused_adamw_"):
-        with pytest.raises(UsageError, match="--child-tuning-fused needs a torch that has a fused Adam"):
-            optim.build_optimizer(config(child_tuning_fused=True).optimizer, parameters())
-        return
+@pytest.mark.parametrize("mode", ["F", "D"])
+@pytest.mark.parametrize("target", ["gradient", "update"])
+@pytest.mark.parametrize("decay", ["all", "child"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_fused_step_is_the_exact_one_but_for_rounding(mode, target, decay, dtype):
     results = []
-    for fused in (False, True):
-        params = parameters()
-        masking = build_masking("F", 0.3, "gradient", False, "child")
-        run(build(ChildAdam, params, keyed(7, 0.3), masking, fused, **ADAM), params, 20)
+    for fused in (False, has_fused_adam(torch.device("cpu"))):
+        params = parameters(dtype=dtype)
+        masking = build_masking(mode, 0.3, target, False, decay)
+        make = keyed(7, 0.3) if mode == "F" else fixed(fixed_masks())
+        before = [p.detach().clone() for p in params]
+        run(build(ChildAdam, params, make, masking, fused, **ADAM), params, 20)
         results.append(params)
-    for x, y in zip(*results):
-        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+    for x, y, old, mask in zip(*results, before, fixed_masks()):
+        close = dict(rtol=1e-4, atol=1e-5) if dtype == torch.float32 else dict(rtol=0.02, atol=0.02)
+        torch.testing.assert_close(x, y, **close)
+        if mode == "D" and decay == "child":
+            assert torch.equal(y[~mask].view(torch.uint8), old[~mask].view(torch.uint8))
+
+
+def test_the_fused_step_is_taken_where_torch_has_one():
+    def fused(**options):
+        return optim.build_optimizer(config(**options).optimizer, parameters()).optimizer.fused
+
+    assert fused() == fused(child_tuning_target="update") == has_fused_adam(torch.device("cpu"))
+    assert not fused(child_tuning_exact=True) and not fused(reserve_p=1.0) and not fused(name="child_tuning_sgd")
 
 
 class FlatParameter(torch.nn.Parameter):
@@ -181,7 +195,6 @@ class FlatParameter(torch.nn.Parameter):
         ({"fp16_adam_stats": True}, "--fp16-adam-stats"),
         ({"adam_betas": "0.9"}, "--adam-betas must be a pair of numbers"),
         ({"adam_eps": 0.0}, "--adam-eps must be above 0"),
-        ({"child_tuning_fused": True, "child_tuning_target": "update"}, "--child-tuning-fused can't go with"),
     ],
 )
 def test_bad_options_stop_with_one_line(options, message):
@@ -260,8 +273,14 @@ def test_p_of_one_trains_as_adam_to_the_bit_and_switching_is_noticed(corpus, tmp
     amp = ["--optimizer", "child_tuning_adam"]
     harness.train(corpus / "bin", tmp_path / "ours", *short, *amp, "--reserve-p", 1)
     harness.assert_same_weights(*(tmp_path / run / "checkpoint_last.pt" for run in ("adam", "ours")))
-    switched = harness.train(corpus / "bin", tmp_path / "adam", *amp, "--max-update", 6, check=False)
-    assert switched.returncode != 0 and "please reset the optimizer (--reset-optimizer)" in switched.text
+    for folder, options, names in (
+        ("adam", amp, "of FairseqAdam, and this run has ChildTuningAdam"),
+        ("ours", [], "of ChildTuningAdam, and this run has FairseqAdam"),
+    ):
+        switched = harness.train(corpus / "bin", tmp_path / folder, *options, "--max-update", 6, check=False)
+        assert switched.returncode == 1 and "Traceback" not in switched.text
+        last = switched.text.strip().splitlines()[-1]
+        assert last.startswith("fairseq_maskplugins: ") and names in last and "with --reset-optimizer" in last
 
 
 def test_bad_options_stop_before_training(corpus, tmp_path):

@@ -1,6 +1,6 @@
 """Fine-tune a checkpoint with each method and seed, and put the scores in one table and one plot.
 
-    python examples/finetune/run.py DATA OUT [--checkpoint FILE] [--methods plain F D update] [--seeds 1 2 3]
+    python examples/finetune/run.py DATA OUT [--checkpoint FILE] [--methods plain F D update droptoken] [--seeds 1 2 3]
 
 DATA is what prepare.py wrote (``bin`` inside). Without a checkpoint a small RoBERTa is pretrained on the training text
 first (``--pretrain-updates``). Runs that are finished are not run again. Writes OUT/table.md and OUT/scores.png.
@@ -21,13 +21,16 @@ SMALL = (
     "--arch roberta_base --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 "
     "--encoder-attention-heads 4 --max-positions 128"
 )
-# one line for each method: what it adds to the plain command; {p} is the share kept, {mask} D's mask
+# one line for each method: what it adds to the plain command; {p} is the share kept, {mask} D's mask, {drop} DropToken's
+# share of tokens that are dropped
 METHODS = {
     "plain": "",
     "F": "--optimizer child_tuning_adam --reserve-p {p}",
     "D": "--optimizer child_tuning_adam --child-tuning-mode D --child-tuning-mask {mask}",
     "update": "--optimizer child_tuning_adam --reserve-p {p} --child-tuning-target update",
+    "droptoken": "--arch droptoken_roberta_base --drop-token-prob {drop}",
 }
+GRID = ("F", "D", "update")  # the methods that --reserve-p is for
 
 
 def call(command, log):
@@ -70,7 +73,7 @@ def finetune_options(args, arch, checkpoint, seed):
         *("--num-classes", args.num_classes, "--warmup-updates", args.updates // 16),
         *("--total-num-update", args.updates, "--max-update", args.updates, "--seed", seed),
         *"--dropout 0.1 --attention-dropout 0.1 --clip-norm 0 --no-epoch-checkpoints --log-format json --cpu".split(),
-        *"--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric".split(),
+        *(["--regression-target"] if args.num_classes == 1 else []),
         *"--shorten-method truncate --skip-invalid-size-inputs-valid-test".split(),
         *(
             "--restore-file",
@@ -83,9 +86,11 @@ def finetune_options(args, arch, checkpoint, seed):
     ]
 
 
-def best_accuracy(log):
-    """The best accuracy that a run's log holds, in percent."""
-    return max(float(x) for x in re.findall(r'"valid_accuracy": "?([\d.]+)', Path(log).read_text(encoding="utf-8")))
+def best_score(log, regression):
+    """The best accuracy in percent that a run's log holds; for regression the least squared error."""
+    metric, best = ("loss", min) if regression else ("accuracy", max)
+    text = Path(log).read_text(encoding="utf-8")
+    return best(float(x) for x in re.findall(rf'"valid_{metric}": "?([\d.]+)', text))
 
 
 def check_settings(args):
@@ -102,39 +107,50 @@ def check_settings(args):
     path.write_text(json.dumps(settings) + "\n")
 
 
+def make_mask(args, options, p, seed):
+    """D's mask of a seed: the Fisher values once, and from them the mask of each share."""
+    mask, values = (args.out / f"{name}-{seed}.safetensors" for name in (f"mask-{p:g}", "fisher"))
+    tool = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "fisher"]
+    if not values.exists():
+        sample = ["--max-examples", args.fisher_examples] if args.fisher_examples else []
+        command = [*tool, args.data / "bin", "--user-dir", PLUGINS, *options, *sample, "--fisher", values]
+        call(command, f"{values}.log")
+    if not mask.exists():
+        call([*tool, "select", "--fisher", values, "--reserve-p", p, "--mask", mask], f"{mask}.log")
+    return mask
+
+
 def run_one(args, arch, checkpoint, method, p, seed):
-    name = f"{method}-{p:g}-{seed}" if method != "plain" else f"plain-{seed}"
+    name = f"{method}-{p:g}-{seed}" if method in GRID else f"{method}-{seed}"
     score = args.out / f"{name}.json"
     if score.exists():
-        return json.loads(score.read_text())["accuracy"]
+        return json.loads(score.read_text())["score"]
     options = finetune_options(args, arch, checkpoint, seed)
-    mask = args.out / f"mask-{p:g}-{seed}.safetensors"
-    if method == "D" and not mask.exists():
-        command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "fisher", args.data / "bin"]
-        sample = ["--max-examples", args.fisher_examples] if args.fisher_examples else []
-        call([*command, "--user-dir", PLUGINS, *options, *sample, "--reserve-p", p, "--mask", mask], f"{mask}.log")
-    added = METHODS[method].format(p=p, mask=mask).split()
+    mask = make_mask(args, options, p, seed) if method == "D" else None
+    added = METHODS[method].format(p=p, mask=mask, drop=args.drop_token).split()
     log, folder = args.out / f"{name}.log", args.out / f"{name}.run"
     call(train_module(args.data / "bin", *options, *added, "--no-save", "--save-dir", folder), log)
     shutil.rmtree(folder, ignore_errors=True)
-    accuracy = best_accuracy(log)
-    score.write_text(json.dumps({"method": method, "reserve_p": p, "seed": seed, "accuracy": accuracy}) + "\n")
-    return accuracy
+    found = best_score(log, args.num_classes == 1)
+    score.write_text(json.dumps({"method": method, "reserve_p": p, "seed": seed, "score": found}) + "\n")
+    return found
 
 
-def write_table(path, rows, seeds):
-    lines = ["| method | share kept | mean accuracy | spread | " + " | ".join(f"seed {s}" for s in seeds) + " |"]
+def write_table(path, rows, seeds, metric):
+    lines = [
+        f"| method | share kept | mean {metric} | standard deviation | " + " | ".join(f"seed {s}" for s in seeds) + " |"
+    ]
     lines.append("|" + "---|" * (4 + len(seeds)))
     for method, p, scores in rows:
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        kept = "all" if method == "plain" else f"{p:g}"
-        each = " | ".join(f"{x:.1f}" for x in scores)
+        kept = f"{p:g}" if method in GRID else "all"
+        each = " | ".join(f"{x:.2f}" for x in scores)
         lines.append(f"| {method} | {kept} | {statistics.mean(scores):.2f} | {spread:.2f} | {each} |")
     path.write_text("\n".join(lines) + "\n")
     return lines
 
 
-def plot(path, rows):
+def plot(path, rows, metric):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -144,8 +160,8 @@ def plot(path, rows):
     for i, (_, _, scores) in enumerate(rows):
         axes.plot([i] * len(scores), scores, "o", alpha=0.5)
         axes.plot([i - 0.25, i + 0.25], [statistics.mean(scores)] * 2, "k-")
-    axes.set_xticks(range(len(rows)), [m if m == "plain" else f"{m} {p:g}" for m, p, _ in rows])
-    axes.set_ylabel("accuracy, %")
+    axes.set_xticks(range(len(rows)), [f"{m} {p:g}" if m in GRID else m for m, p, _ in rows])
+    axes.set_ylabel(metric)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
 
@@ -159,7 +175,8 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--reserve-p", nargs="+", type=float, default=[0.3])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--num-classes", type=int, default=2)
+    parser.add_argument("--drop-token", type=float, default=0.15, help="share of tokens that droptoken drops")
+    parser.add_argument("--num-classes", type=int, default=2, help="1: regression, as for STS-B")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--pretrain-updates", type=int, default=400)
@@ -175,11 +192,12 @@ def main():
     checkpoint = args.checkpoint or pretrain(args, arch)
     rows = []
     for method in args.methods:
-        for p in args.reserve_p if method != "plain" else [1.0]:
+        for p in args.reserve_p if method in GRID else [1.0]:
             rows.append((method, p, [run_one(args, arch, checkpoint, method, p, seed) for seed in args.seeds]))
             print(f"{method} {p:g}: {rows[-1][2]}", flush=True)
-    print("\n".join(write_table(args.out / "table.md", rows, args.seeds)))
-    plot(args.out / "scores.png", rows)
+    metric = "squared error" if args.num_classes == 1 else "accuracy, %"
+    print("\n".join(write_table(args.out / "table.md", rows, args.seeds, metric)))
+    plot(args.out / "scores.png", rows, metric)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Which entries of a model are selected, as words of 32 bits: all ones where an entry is selected, zero elsewhere.
+"""Which entries of a model are selected, as words of 32 bits: 1 where an entry is selected, 0 elsewhere.
 
 Positions count the entries of all parameters in the optimizer's order, so that a mask is the same whether the optimizer
-is handed tensor after tensor or one flat copy of them. Such words mask a float32 by ``bitwise_and``, exactly and in
-cache; no mask of the model's size is ever written.
+is handed tensor after tensor or one flat copy of them. The bits of a float32, seen as an integer, times such a word are
+the float itself or +0, whatever it is; this happens in cache, and no mask of the model's size is ever written.
 """
 
 from bisect import bisect_right
@@ -15,10 +15,9 @@ from ..rng import bits as draw_bits
 from ..rng import make_keys
 
 CELL = 1 << 17  # positions that share a key; part of the definition of the masks
-RUN = CELL  # entries that are worked on at once on a CPU: few enough to stay in cache, enough to pay for their calls
+RUN = 2 * CELL  # entries that are worked on at once on a CPU: few enough to stay in cache, enough to pay for their calls
 SHIFT = 15
 MULTIPLIER = 0x846CA68B - (1 << 32)  # as a signed word; any odd constant with well spread bits
-LOW = 0x7FFFFFFF
 CELLS_AT_ONCE = 32  # on an accelerator, where small chunks would wait for their launches
 
 
@@ -33,8 +32,8 @@ def cell_table() -> np.ndarray:
 
 
 def threshold(reserve_p: float) -> int:
-    """``reserve_p`` in units of 2^-31, at least one unit; 2^31 selects everything."""
-    return max(1, int(reserve_p * 2**31 + 0.5))
+    """What a signed word has to lie below, for a share of ``reserve_p``; 2^31 selects everything."""
+    return max(1, int(reserve_p * 2**32 + 0.5)) - 2**31
 
 
 class KeyedMask:
@@ -42,12 +41,12 @@ class KeyedMask:
 
     The draw at a position is a hash of ``(seed, update, position)``. A cell of ``CELL`` positions has two 32-bit keys
     ``a`` and ``b`` from the 64-bit lanes of :mod:`~fairseq_maskplugins.rng`; with ``h`` the cell's fixed random words,
-    ``x = (h ^ a) * (b | 1)``, ``x ^= x >> 15``, ``x *= MULTIPLIER``, in signed 32-bit arithmetic; selected where the
-    low 31 bits of ``x`` are below ``reserve_p * 2^31``. Integer operations only: equal on every rank and device.
+    ``x = (h ^ a) * (b | 1)``, ``x ^= x >> 15``, ``x *= MULTIPLIER``, in signed 32-bit arithmetic; selected where
+    ``x + 2^31`` is below ``reserve_p * 2^32``. Integer operations only: equal on every rank and device.
 
     Args:
         seed: any integer.
-        reserve_p: share that is kept, in (0, 1]; on a grid of 2^-31; 1 selects everything.
+        reserve_p: share that is kept, in (0, 1]; on a grid of 2^-32; 1 selects everything.
         total: number of positions.
     """
 
@@ -90,9 +89,7 @@ class KeyedMask:
                 target.mul_(b)
             begin = end
         torch.bitwise_right_shift(out, SHIFT, out=spare)
-        out.bitwise_xor_(spare).mul_(MULTIPLIER).bitwise_and_(LOW)
-        # below the threshold the difference is negative, and its sign fills the word
-        out.sub_(min(self.threshold, LOW)).bitwise_right_shift_(31)
+        out.bitwise_xor_(spare).mul_(MULTIPLIER).lt_(min(self.threshold, 2**31 - 1))
 
     def _table(self, device: torch.device) -> torch.Tensor:
         if device not in self._tables:
@@ -111,9 +108,9 @@ class FixedMask:
     def __init__(self, sizes: Sequence[int], selected: Sequence[Optional[torch.Tensor]]):
         self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))]).tolist()
         self.total = self.starts[-1]
-        # bytes of 0 and -1 turn into words by sign extension
+        # bytes of 0 and 1 become words faster than booleans do
         self.masks: List[Optional[torch.Tensor]] = [
-            None if mask is None else mask.reshape(-1).to(torch.int8).neg_() for mask in selected
+            None if mask is None else mask.reshape(-1).view(torch.int8) for mask in selected
         ]
 
     def pieces(self, start: int, length: int, device: torch.device) -> Iterator[Tuple[int, int, bool]]:

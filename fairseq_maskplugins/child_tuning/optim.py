@@ -56,8 +56,8 @@ class _ChildOptimizer(torch.optim.Optimizer):
         """Load a state of this optimizer; one that another optimizer wrote is refused."""
         if any(UPDATE not in group for group in state_dict["param_groups"]):
             raise UsageError(
-                "the checkpoint's optimizer state was not written by ChildTuning; --reset-optimizer starts from its "
-                "weights with a fresh state"
+                "the checkpoint's optimizer state was not written by ChildTuning; with --reset-optimizer it starts from the "
+                "weights, with a fresh state, learning-rate schedule and count of updates"
             )
         self._cleared = set()  # the loaded momentum may reach outside the child
         super().load_state_dict(state_dict)
@@ -99,7 +99,7 @@ class _ChildOptimizer(torch.optim.Optimizer):
                 mask.fill(group[UPDATE], low, high, bits, work.words("spare", bits))
             run = slice(low - start, high - start)
             if clear and covered and self.momentum in states:
-                states[self.momentum][run].view(torch.int32).bitwise_and_(bits)
+                states[self.momentum][run].view(torch.int32).mul_(bits)
             self._run(flat[run], grad[run], {name: x[run] for name, x in states.items()}, bits, state, group)
         self._cleared.add(id(p))
         if data is not p.data and data.data_ptr() != p.data.data_ptr():
@@ -179,7 +179,7 @@ def build(
         params: parameters or parameter groups.
         make_mask: the mask for these positions.
         masking: what the mask does.
-        fused: torch's fused kernel (Adam only).
+        fused: torch's fused kernel (Adam only), where torch has one for the device of the parameters.
         options: the optimizer's own.
     """
     params = list(params)

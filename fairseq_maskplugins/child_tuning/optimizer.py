@@ -12,7 +12,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdamConfig
 from omegaconf import II
 
-from ..compat import flat_shapes
+from ..compat import flat_shapes, has_fused_adam
 from ..errors import UsageError
 from . import maskfile
 from .masks import FixedMask, KeyedMask
@@ -56,9 +56,9 @@ class ChildTuningOptions(FairseqDataclass):
 
 @dataclass
 class ChildTuningAdamConfig(FairseqAdamConfig, ChildTuningOptions):
-    child_tuning_fused: bool = field(
+    child_tuning_exact: bool = field(
         default=False,
-        metadata={"help": "use torch's fused Adam: faster, and not equal to fairseq's adam to the last bit"},
+        metadata={"help": "fairseq's operations, to the last bit, also where torch has a fused Adam, which is faster"},
     )
 
 
@@ -130,11 +130,9 @@ class _ChildTuning(FairseqOptimizer):
             cfg.child_tuning_decay,
             getattr(cfg, "adam_eps", 1.0),
         )
-        fused = bool(getattr(cfg, "child_tuning_fused", False))
-        if fused and masking.target == "update":
-            raise UsageError("--child-tuning-fused can't go with --child-tuning-target update")
-        if fused and not hasattr(torch, "_fused_adamw_"):
-            raise UsageError(f"--child-tuning-fused needs a torch that has a fused Adam, got {torch.__version__}")
+        # with everything selected the steps are fairseq's own
+        exact = getattr(cfg, "child_tuning_exact", True) or reserve_p == 1
+        fused = not exact and all(has_fused_adam(p.device) for p in params)
         self._optimizer = build(self.optimizer_class, params, make_mask, masking, fused, **self.optimizer_config)
         logger.info(
             f"ChildTuning-{cfg.child_tuning_mode}: {reserve_p:g} of the entries are kept, target {masking.target}, "

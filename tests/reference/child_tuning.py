@@ -23,8 +23,7 @@ def selected_at(seed, update, position, reserve_p, cell_size=1 << 17):
     h = upper(bits(make_keys((0,), "child_tuning_table"), np.array([offset])))
     x = signed((h ^ a) * (b | 1))
     x ^= x >> 15  # arithmetic shift
-    x = (x * 0x846CA68B) & 0x7FFFFFFF
-    return x < round(reserve_p * 2**31)
+    return signed(x * 0x846CA68B) + 2**31 < round(reserve_p * 2**32)
 
 
 def adam(params, grads, masks, steps, lr, betas, eps, wd, p, target, fixed, decay_all, scale):
