@@ -14,7 +14,6 @@ from fairseq_maskplugins.child_tuning.select import count_kept, select_top
 from fairseq_maskplugins.child_tuning.show import describe
 from fairseq_maskplugins.errors import UsageError
 
-
 FINETUNE = harness.TINY + harness.LABELLED
 
 
