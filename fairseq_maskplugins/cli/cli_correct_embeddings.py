@@ -98,7 +98,7 @@ def _find_mask(state: Any, args: argparse.Namespace, total: int) -> Tuple[int, s
         return args.mask_index, "--mask-index"
     data = str(option_of(state, "task", "data") or "").split(os.pathsep)[0]
     path = args.dict or os.path.join(data, "dict.txt")
-    if args.dict is None and not os.path.isfile(path):
+    if args.dict is None and not (data and os.path.isfile(path)):
         return total - 1, "the last row; dict.txt was not found"
     from fairseq.data import Dictionary
 
