@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import os
 import shutil
 
 import harness
@@ -137,34 +138,63 @@ def test_fine_tunes_from_the_result(checkpoint, corpus, tmp_path):
     assert "the embedding is loaded, the projection is not" in log.text
 
 
-def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path):
+def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     source = tmp_path / "in.pt"
     shutil.copy(checkpoint, source)
     (tmp_path / "link.pt").symlink_to(source)
+    os.link(source, tmp_path / "hard.pt")
+    (tmp_path / "folder").mkdir()
     run(source, tmp_path / "once.pt")
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(source.read_bytes()[:1000])
     state = load_checkpoint_file(str(source))
-    state["cfg"]["task"] = {"_name": "sentence_prediction"}
-    torch.save(state, tmp_path / "tuned.pt")
+    for name, change in (
+        ("tuned.pt", lambda s: s["cfg"].update(task={"_name": "sentence_prediction"})),
+        ("odd.pt", lambda s: s["cfg"]["task"].update(mask_prob=7.0)),
+        ("elsewhere.pt", lambda s: s["cfg"]["task"].update(data=str(tmp_path))),
+        ("mae.pt", lambda s: s["model"].update({"mae_decoder.mask": torch.zeros(2)})),
+        ("tied.pt", lambda s: s["model"].pop(HEAD)),
+        ("none.pt", lambda s: s["model"].pop(EMBEDDING)),
+    ):
+        changed = copy.deepcopy(state)
+        change(changed)
+        torch.save(changed, tmp_path / name)
     (tmp_path / "dict.txt").write_text("a 1\n")
+    (tmp_path / "long.txt").write_text("a" * 5000 + "\n")
+    (tmp_path / "latin.txt").write_bytes(b"\xe9 1\n")
     files = sorted(tmp_path.iterdir())
     out = tmp_path / "out.pt"
     for arguments, text in (
-        ((source, source), "OUT must be another file than IN"),
-        ((source, tmp_path / "link.pt"), "OUT must be another file than IN"),
-        ((tmp_path / "once.pt", out), "corrected already"),
-        ((tmp_path / "missing.pt", out), "can't read this checkpoint: .*No such file"),
-        ((damaged, out), "can't read this checkpoint"),
+        ((source, source), f"{source}: OUT must be another file than IN"),
+        ((source, "in.pt"), "in.pt: OUT must be another file than IN"),
+        ((source, tmp_path / "link.pt"), "link.pt: OUT must be another file than IN"),
+        ((source, tmp_path / "hard.pt"), "hard.pt: OUT must be another file than IN"),
+        ((source, tmp_path / "folder"), "folder: is a folder; OUT must be a file"),
         ((source, tmp_path / "nowhere" / "out.pt"), "nowhere does not exist"),
-        ((tmp_path / "tuned.pt", out), "its task, sentence_prediction, records no masking rates: give --mask-prob"),
-        ((source, out, "--mask-prob", "1.5"), r"--mask-prob must lie in \[0, 1\], got 1.5"),
-        ((source, out, "--random-token-prob", "0.95"), "must add up to at most 1, got 0.95"),
-        ((source, out, "--mask-index", "5000"), "--mask-index must be a row of the embedding, 0 to"),
-        ((source, out, "--dict", tmp_path / "dict.txt"), "dict.txt with <mask> has 6: give --dict"),
+        (("once.pt", out), "^fairseq_maskplugins: once.pt: its embeddings are corrected already"),
+        (("missing.pt", out), "missing.pt: can't read this checkpoint: .*No such file"),
+        ((damaged, out), "damaged.pt: can't read this checkpoint"),
+        (("tuned.pt", out), "tuned.pt: its task, sentence_prediction, records no masking rates: give --mask-prob"),
+        (("odd.pt", out), "odd.pt: the rates it records can't be read .*: give --mask-prob, --random-token-prob and"),
+        (("elsewhere.pt", out), "dict.txt: has 6 entries .*elsewhere.pt has .*: give --dict or --mask-index"),
+        (("mae.pt", out), "mae.pt: was trained as MAE"),
+        (("tied.pt", out), "tied.pt: has no output projection of its own to untie: --head follow"),
+        (("none.pt", out), "none.pt: must hold one embed_tokens.weight, found none"),
+        ((source, out, "--mask-prob", "1.5"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got 1.5"),
+        ((source, out, "--mask-prob", "nan"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got nan"),
+        ((source, out, "--random-token-prob", "0.95"), "^fairseq_maskplugins: --random.* at most 1, got 0.95"),
+        ((source, out, "--mask-index", "5000"), "^fairseq_maskplugins: --mask-index must be a row of the embedding, 0"),
+        ((source, out, "--pad-index", "-1"), "^fairseq_maskplugins: --pad-index must be a row of the embedding, 0"),
+        ((source, out, "--dict", "dict.txt"), "^fairseq_maskplugins: dict.txt: has 6 .* rows: it is not the model's"),
+        ((source, out, "--dict", "long.txt"), "^fairseq_maskplugins: long.txt: can't read the dictionary: .{,200}$"),
+        ((source, out, "--dict", "latin.txt"), "^fairseq_maskplugins: latin.txt: can't read the dictionary"),
+        ((source, out, "--dict", "folder"), "^fairseq_maskplugins: folder: can't read the dictionary"),
     ):
         with pytest.raises(UsageError, match=text) as error:
             run(*arguments)
         assert "\n" not in str(error.value)
     assert sorted(tmp_path.iterdir()) == files
-    run(tmp_path / "tuned.pt", out, "--mask-prob", "0.3")
+    run("tuned.pt", out, "--mask-prob", "0.3")
+    run("odd.pt", out, *"--mask-prob 0.3 --random-token-prob 0 --leave-unmasked-prob 0".split())
+    run("tied.pt", out, "--head", "follow")

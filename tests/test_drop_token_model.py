@@ -179,6 +179,43 @@ def test_seed_comes_from_the_model_or_else_from_the_task():
     assert seeds == [11, 5]
 
 
+@pytest.mark.parametrize("name", ["droptoken_roberta", "mae_roberta"])
+def test_architectures_and_options_are_those_of_roberta(name):
+    from argparse import ArgumentParser
+
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
+    stock = [arch for arch, model in ARCH_MODEL_REGISTRY.items() if model is MODEL_REGISTRY["roberta"]]
+    assert {"roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm"} <= set(stock)
+    for arch in stock:
+        ours = name + ("_xlm" if arch == "xlm" else arch[len("roberta") :])
+        assert ARCH_MODEL_REGISTRY[ours] is MODEL_REGISTRY[name]
+        one, other = Namespace(), Namespace()
+        ARCH_CONFIG_REGISTRY[arch](one), ARCH_CONFIG_REGISTRY[ours](other)
+        assert one == other
+    options = []
+    for model in ("roberta", name):
+        parser = ArgumentParser()
+        MODEL_REGISTRY[model].add_args(parser)
+        options.append({(action.dest, action.default) for action in parser._actions})
+    assert options[0] < options[1]
+
+
+@pytest.mark.parametrize("probability", [0.5, 1.0])
+def test_rows_of_one_token_and_rows_that_lose_all(probability):
+    dictionary = make_dictionary()
+    model = build("droptoken_roberta", dictionary, drop_token_prob=probability)
+    tokens = torch.tensor([[dictionary.bos(), 1, 1], [dictionary.bos(), 5, dictionary.eos()], [6, 1, 1]])
+    features = encode(model, tokens)
+    features.sum().backward()
+    assert torch.isfinite(features).all() and (features[:, 0] != 0).any(-1).all()
+    assert all(torch.isfinite(gradient).all() for gradient in gradients(model).values())
+    if probability == 1.0:
+        assert (features[:, 1:] == 0).all()
+        alone = build("roberta", dictionary)
+        torch.testing.assert_close(features[1, 0], encode(alone, tokens[1:2, :1])[0, 0], atol=1e-5, rtol=1e-5)
+
+
 def test_layerdrop_goes_with_a_start_layer():
     dictionary = make_dictionary()
     options = dict(drop_token_prob=0.5, drop_token_from_layer=2, encoder_layerdrop=0.9)
@@ -212,6 +249,7 @@ def test_draws_move_with_the_update_number_and_not_with_calls():
 @pytest.mark.parametrize(
     "options, text",
     [
+        (dict(drop_token_prob=-0.1), r"--drop-token-prob must lie in \[0, 1\], got -0.1"),
         (dict(drop_token_prob=1.5), r"--drop-token-prob must lie in \[0, 1\], got 1.5"),
         (dict(drop_token_prob=float("nan")), r"--drop-token-prob must lie in \[0, 1\], got nan"),
         (dict(drop_token_from_layer=3), r"--drop-token-from-layer must lie in \[0, 2\] with 3 layers, got 3"),

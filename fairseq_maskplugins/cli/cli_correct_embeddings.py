@@ -7,7 +7,14 @@ from typing import Any, Tuple
 import torch
 
 from ..compat import load_checkpoint_file
-from ..correct_embeddings.checkpoint import choose_rows, correct_checkpoint, find_embedding, option_of, shares_of
+from ..correct_embeddings.checkpoint import (
+    CheckpointError,
+    choose_rows,
+    correct_checkpoint,
+    find_embedding,
+    option_of,
+    shares_of,
+)
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
 from ..files import replacing
@@ -39,12 +46,14 @@ def run(args: argparse.Namespace) -> None:
     folder = os.path.dirname(os.path.abspath(args.output))
     if not os.path.isdir(folder):
         raise UsageError(f"{args.output}: the folder {folder} does not exist")
-    if os.path.realpath(args.output) == os.path.realpath(args.input):
+    if os.path.isdir(args.output):
+        raise UsageError(f"{args.output}: is a folder; OUT must be a file")
+    if os.path.exists(args.input) and os.path.exists(args.output) and os.path.samefile(args.input, args.output):
         raise UsageError(f"{args.output}: OUT must be another file than IN")
     state = load_checkpoint_file(args.input)
     try:
         lines = _correct(state, args)
-    except UsageError as error:
+    except CheckpointError as error:
         raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
     with replacing(args.output, also=(RuntimeError,)) as temporary:
         torch.save(state, temporary)
@@ -73,11 +82,11 @@ def _correct(state: Any, args: argparse.Namespace) -> list:
 
 
 def _choose_shares(state: Any, args: argparse.Namespace) -> Tuple[Shares, str]:
-    read = shares_of(state)
     given = (args.mask_prob, args.random_token_prob, args.leave_unmasked_prob)
+    read = None if None not in given else shares_of(state)
     task = option_of(state, "task", "_name") or option_of(state, "task", "task")
     if read is None and args.mask_prob is None:
-        raise UsageError(f"its task, {task}, records no masking rates: give --mask-prob")
+        raise CheckpointError(f"its task, {task}, records no masking rates: give --mask-prob")
     values = [new if new is not None else old for new, old in zip(given, read or Shares(0.0))]
     source = f"of --task {task} in the checkpoint" if read is not None else "from the command line"
     if read is not None and any(value is not None for value in given):
@@ -90,15 +99,18 @@ def _find_mask(state: Any, args: argparse.Namespace, total: int) -> Tuple[int, s
         return args.mask_index, "--mask-index"
     data = str(option_of(state, "task", "data") or "").split(os.pathsep)[0]
     path = args.dict or os.path.join(data, "dict.txt")
-    if args.dict is None and not os.path.isfile(path):
+    if args.dict is None and not (data and os.path.isfile(path)):
         return total - 1, "the last row; dict.txt was not found"
     from fairseq.data import Dictionary
 
     try:
         dictionary = Dictionary.load(path)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}") from error
+    except Exception as error:  # fairseq raises that itself for another encoding than UTF-8
+        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())[:200]}") from error
     mask = dictionary.add_symbol("<mask>")
     if len(dictionary) != total:
-        raise UsageError(f"the embedding has {total} rows, {path} with <mask> has {len(dictionary)}: give --dict")
+        advice = "it is not the model's" if args.dict else "give --dict or --mask-index"
+        raise UsageError(
+            f"{path}: has {len(dictionary)} entries with <mask>, the embedding of {args.input} has {total} rows: {advice}"
+        )
     return mask, path

@@ -13,6 +13,10 @@ HEADS = ("lm_head.weight", "output_projection.weight", "embed_out.weight")
 SPECIALS = 4  # <s>, padding, </s> and <unk> lead every fairseq dictionary
 
 
+class CheckpointError(UsageError):
+    """A checkpoint that can't be corrected. Its file is not named: who has read it knows its name."""
+
+
 class Report(NamedTuple):
     """How many rows were corrected, their mean norm before and after, and what became of the output projection."""
 
@@ -36,12 +40,19 @@ def shares_of(state: Dict[str, Any]) -> Optional[Shares]:
     history = state.get("optimizer_history") or [{}]
     update = int(history[-1].get("num_updates") or 0)
     max_update = option_of(state, "optimization", "max_update")
-    return read_shares(lambda name: option_of(state, "task", name), update, max_update)
+    try:
+        return read_shares(lambda name: option_of(state, "task", name), update, max_update)
+    except UsageError as error:
+        reason = str(error).split(": ", 1)[1]
+        raise CheckpointError(
+            f"the rates it records can't be read ({reason}): give --mask-prob, --random-token-prob and "
+            "--leave-unmasked-prob"
+        ) from error
 
 
 def _find(names: List[str], what: str) -> str:
     if len(names) != 1:
-        raise UsageError(f"the checkpoint must hold one {what}, found {', '.join(sorted(names)) or 'none'}")
+        raise CheckpointError(f"must hold one {what}, found {', '.join(sorted(names)) or 'none'}")
     return names[0]
 
 
@@ -79,11 +90,13 @@ def correct_checkpoint(
             tied and is corrected with it.
 
     Raises:
-        UsageError: the embeddings were corrected before, or can't be found or untied.
+        CheckpointError: the embeddings were corrected before, can't be found or untied, or need no correction.
     """
     if RECORD in state:
-        raise UsageError("the embeddings of this checkpoint are corrected already; a second time would not be right")
+        raise CheckpointError("its embeddings are corrected already; a second time would not be right")
     model = state["model"]
+    if any(key.startswith("mae_decoder.") for key in model):
+        raise CheckpointError("was trained as MAE: its layers never saw <mask>, so there is nothing to correct")
     name = find_embedding(model)
     old = model[name]
     new = correct(old, mask, shares, rows)
@@ -99,7 +112,7 @@ def correct_checkpoint(
     elif outputs:
         said = "untied before, unchanged"
     else:
-        raise UsageError("the checkpoint has no output projection of its own to untie: --head follow corrects both")
+        raise CheckpointError("has no output projection of its own to untie: --head follow corrects both")
     model[name] = new
     # its state belongs to the parameters of before
     state.pop("last_optimizer_state", None)

@@ -3,10 +3,10 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any, Optional
 
-import torch
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta import model as roberta
 from fairseq.utils import safe_getattr
+from torch import Tensor
 
 from ..compat import data_parallel_rank, disable_inference_path
 from ..errors import UsageError
@@ -30,8 +30,51 @@ def add_checkpointing_options(parser: ArgumentParser) -> None:
     )
 
 
+class PackedRobertaModel(roberta.RobertaModel):
+    """RoBERTa whose layers may work on packed rows. Which rows, and what follows, is for a subclass to say."""
+
+    drop_token_from_layer = 0
+
+    def choose_kept(self, tokens: Tensor, features_only: bool, predicted: Optional[Tensor]) -> Optional[Kept]:
+        """What the layers see of a batch ``[B, T]``; None where that is all of it, and the model is RoBERTa."""
+        raise NotImplementedError
+
+    def give_logits(self, encoded: Tensor, kept: Kept, tokens: Tensor, predicted: Optional[Tensor]) -> Tensor:
+        """Logits of the predicted positions, or of all, from what comes out of the layers, ``[B, K, C]``."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: Optional[str] = None,
+        masked_tokens: Optional[Tensor] = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As RoBERTa's. Features, hidden states and logits keep their shapes, with zeros for what the layers don't see."""
+        features_only = features_only or classification_head_name is not None
+        kept = self.choose_kept(src_tokens, features_only, masked_tokens)
+        if kept is None:
+            return super().forward(
+                src_tokens,
+                features_only=features_only,
+                return_all_hiddens=return_all_hiddens,
+                classification_head_name=classification_head_name,
+                masked_tokens=masked_tokens,
+                **kwargs,
+            )
+        encoder = self.encoder.sentence_encoder
+        disable_inference_path(encoder)
+        x, states = encode_kept(encoder, src_tokens, kept, self.drop_token_from_layer, return_all_hiddens)
+        x = put_back(x, kept) if features_only else self.give_logits(x, kept, src_tokens, masked_tokens)
+        if classification_head_name is not None:
+            x = self.classification_heads[classification_head_name](x)
+        return x, {"inner_states": states}
+
+
 @register_model(NAME)
-class DropTokenRobertaModel(roberta.RobertaModel):
+class DropTokenRobertaModel(PackedRobertaModel):
     """RoBERTa with DropToken: parameters, checkpoints and evaluation are those of RoBERTa.
 
     In training, each row loses a share of its tokens before layer ``--drop-token-from-layer``. The first token, every
@@ -102,7 +145,7 @@ class DropTokenRobertaModel(roberta.RobertaModel):
             return self.drop_token_prob
         return self.drop_token_prob * min(1.0, self.num_updates / self.drop_token_warmup_updates)
 
-    def draw_kept(self, tokens: torch.Tensor, predicted: Optional[torch.Tensor] = None) -> Optional[Kept]:
+    def draw_kept(self, tokens: Tensor, predicted: Optional[Tensor] = None) -> Optional[Kept]:
         """What the layers see of a batch; None where nothing is dropped.
 
         Args:
@@ -119,38 +162,11 @@ class DropTokenRobertaModel(roberta.RobertaModel):
         dropped = draw_dropped(host, valid, protected, self.drop_probability, self.seed, self.num_updates, rank)
         return pack(valid & ~dropped, valid, tokens.device) if dropped.any() else None
 
-    def forward(
-        self,
-        src_tokens: torch.Tensor,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        classification_head_name: Optional[str] = None,
-        masked_tokens: Optional[torch.Tensor] = None,
-        **kwargs: Any,
-    ) -> Any:
-        """As RoBERTa's. Features, hidden states and logits keep their shapes: zeros go in at dropped positions."""
-        features_only = features_only or classification_head_name is not None
-        kept = None
-        if features_only or masked_tokens is not None:
-            kept = self.draw_kept(src_tokens, masked_tokens)
-        if kept is None:
-            return super().forward(
-                src_tokens,
-                features_only=features_only,
-                return_all_hiddens=return_all_hiddens,
-                classification_head_name=classification_head_name,
-                masked_tokens=masked_tokens,
-                **kwargs,
-            )
-        encoder = self.encoder.sentence_encoder
-        disable_inference_path(encoder)
-        x, states = encode_kept(encoder, src_tokens, kept, self.drop_token_from_layer, return_all_hiddens)
-        x = put_back(x, kept)
-        if classification_head_name is not None:
-            x = self.classification_heads[classification_head_name](x)
-        elif not features_only:
-            x = self.encoder.output_layer(x, masked_tokens=masked_tokens)
-        return x, {"inner_states": states}
+    def choose_kept(self, tokens: Tensor, features_only: bool, predicted: Optional[Tensor]) -> Optional[Kept]:
+        return self.draw_kept(tokens, predicted) if features_only or predicted is not None else None
+
+    def give_logits(self, encoded: Tensor, kept: Kept, tokens: Tensor, predicted: Optional[Tensor]) -> Tensor:
+        return self.encoder.output_layer(put_back(encoded, kept), masked_tokens=predicted)
 
 
 def register_architectures(model: str) -> None:

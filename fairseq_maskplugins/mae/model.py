@@ -4,17 +4,16 @@ import logging
 from argparse import ArgumentParser, Namespace
 from typing import Any, Dict, Optional
 
-import torch
 from fairseq.models import register_model
 from fairseq.models.roberta import model as roberta
 from fairseq.models.transformer import TransformerEncoder
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.utils import safe_getattr
-from torch import nn
+from torch import Tensor, nn
 
 from ..compat import disable_inference_path
-from ..drop_token.encode import encode_kept
-from ..drop_token.model import add_checkpointing_options, register_architectures
+from ..drop_token.keep import Kept
+from ..drop_token.model import PackedRobertaModel, add_checkpointing_options, register_architectures
 from ..errors import UsageError
 from .decode import MaskedDecoder, pack_visible
 from .register import DECODER
@@ -32,12 +31,12 @@ class _NoTokens(nn.Module):
 
 
 @register_model(NAME)
-class MAERobertaModel(roberta.RobertaModel):
+class MAERobertaModel(PackedRobertaModel):
     """RoBERTa as a masked autoencoder.
 
     In masked-LM training and validation the encoder works on the tokens that are not ``<mask>``, and the decoder
     predicts through RoBERTa's own output layer. For features and classification heads it is RoBERTa, and under tasks
-    that mask nothing it has no decoder.
+    that mask nothing it has no decoder. Hidden states are the encoder's.
     """
 
     def __init__(self, args: Namespace, encoder: Any):
@@ -82,33 +81,15 @@ class MAERobertaModel(roberta.RobertaModel):
             disable_inference_path(model.mae_decoder.stack)
         return model
 
-    def forward(
-        self,
-        src_tokens: torch.Tensor,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        classification_head_name: Optional[str] = None,
-        masked_tokens: Optional[torch.Tensor] = None,
-        **kwargs: Any,
-    ) -> Any:
-        """As RoBERTa's. Hidden states are the encoder's, with zeros where it sees nothing."""
-        if self.mae_decoder is None or features_only or classification_head_name is not None:
-            return super().forward(
-                src_tokens,
-                features_only=features_only,
-                return_all_hiddens=return_all_hiddens,
-                classification_head_name=classification_head_name,
-                masked_tokens=masked_tokens,
-                **kwargs,
-            )
-        kept = pack_visible(src_tokens, self.encoder.dictionary.pad(), self.mask_idx)
-        encoded, states = encode_kept(
-            self.encoder.sentence_encoder, src_tokens, kept, return_all_hiddens=return_all_hiddens
-        )
-        x = self.encoder.output_layer(self.mae_decoder(encoded, kept, src_tokens, masked_tokens))
-        return x, {"inner_states": states}
+    def choose_kept(self, tokens: Tensor, features_only: bool, predicted: Optional[Tensor]) -> Optional[Kept]:
+        if self.mae_decoder is None or features_only:
+            return None
+        return pack_visible(tokens, self.encoder.dictionary.pad(), self.mask_idx)
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, torch.Tensor], name: str) -> None:
+    def give_logits(self, encoded: Tensor, kept: Kept, tokens: Tensor, predicted: Optional[Tensor]) -> Tensor:
+        return self.encoder.output_layer(self.mae_decoder(encoded, kept, tokens, predicted))
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         prefix = (name + "." if name else "") + DECODER + "."
         if self.mae_decoder is not None and not any(key.startswith(prefix) for key in state_dict):
             # before anything else: fairseq would take the missing version for an old one, and drop a layer norm
