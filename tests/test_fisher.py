@@ -7,6 +7,7 @@ import harness
 import numpy as np
 import pytest
 import torch
+from labelled import FINETUNE, build_labelled, pretrain
 
 from fairseq_maskplugins.child_tuning import maskfile
 from fairseq_maskplugins.child_tuning.fisher import Fisher, covered_names
@@ -14,14 +15,15 @@ from fairseq_maskplugins.child_tuning.select import count_kept, select_top
 from fairseq_maskplugins.child_tuning.show import describe
 from fairseq_maskplugins.errors import UsageError
 
-FINETUNE = harness.TINY + harness.LABELLED
+
+@pytest.fixture(scope="module")
+def labelled_data(corpus, tmp_path_factory):
+    return build_labelled(corpus, tmp_path_factory.mktemp("labelled"))
 
 
 @pytest.fixture(scope="module")
-def checkpoint(data_bin, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pretrained")
-    harness.train(data_bin, folder, "--max-update", 2, "--no-epoch-checkpoints")
-    return folder / "checkpoint_last.pt"
+def checkpoint(corpus, tmp_path_factory):
+    return pretrain(corpus, tmp_path_factory.mktemp("pretrained"))
 
 
 def fisher_command(data, *options, base=FINETUNE):
@@ -165,18 +167,18 @@ def test_cover():
         covered_names(names, "(")
 
 
-def test_fisher_select_show_and_training(data_bin, checkpoint, tmp_path):
+def test_fisher_select_show_and_training(labelled_data, checkpoint, tmp_path):
     """The whole way: values of a real RoBERTa against the loop, two ranks, another share, a table, D in training."""
     values, mask = tmp_path / "values.safetensors", tmp_path / "mask.safetensors"
     restore = ["--restore-file", checkpoint]
-    done = run_fisher(data_bin, *restore, "--fisher", values, "--mask", mask, "--reserve-p", 0.3)
+    done = run_fisher(labelled_data, *restore, "--fisher", values, "--mask", mask, "--reserve-p", 0.3)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "one example at a time" not in done.stdout
-    loop = run_fisher(data_bin, *restore, "--fisher", tmp_path / "loop", "--loop")
+    loop = run_fisher(labelled_data, *restore, "--fisher", tmp_path / "loop", "--loop")
     assert loop.returncode == 0, loop.stdout[-3000:]
     manifest, fast = maskfile.read(str(values), "fisher")
     _, slow = maskfile.read(str(tmp_path / "loop"), "fisher")
-    assert fast.keys() == slow.keys() and manifest["examples"] == 200
+    assert fast.keys() == slow.keys() and manifest["examples"] == 96
     for name in slow:
         if "k_proj.bias" not in name:  # 0 but for rounding: softmax does not see it
             assert np.linalg.norm(fast[name] - slow[name]) <= 1e-3 * np.linalg.norm(slow[name]), name
@@ -193,7 +195,7 @@ def test_fisher_select_show_and_training(data_bin, checkpoint, tmp_path):
     )
     shared += ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--mask", tmp_path / "two", "--reserve-p", 0.3]
     ranks = [
-        subprocess.Popen(fisher_command(data_bin, *restore, *shared, "--distributed-rank", rank), cwd=harness.ROOT)
+        subprocess.Popen(fisher_command(labelled_data, *restore, *shared, "--distributed-rank", rank), cwd=harness.ROOT)
         for rank in range(2)
     ]
     assert [process.wait(timeout=200) for process in ranks] == [0, 0]
@@ -218,7 +220,7 @@ def test_fisher_select_show_and_training(data_bin, checkpoint, tmp_path):
     # D in training: outside the child nothing moves
     options = ["--optimizer", "child_tuning_adam", "--child-tuning-mode", "D", "--child-tuning-mask", mask]
     log = harness.train(
-        data_bin, tmp_path / "d", *options, *restore, "--reset-optimizer", "--reset-dataloader", "--reset-meters",
+        labelled_data, tmp_path / "d", *options, *restore, "--reset-optimizer", "--reset-dataloader", "--reset-meters",
         "--max-update", 10, base=FINETUNE,
     )  # fmt: skip
     assert log.losses()
@@ -288,7 +290,7 @@ def test_select_does_not_write_over_the_values(tmp_path):
     assert maskfile.read(path, "fisher")[1]["a"].tolist() == [0, 1, 2, 3]
 
 
-def test_without_a_checkpoint_it_stops(data_bin, tmp_path):
-    done = run_fisher(data_bin, "--mask", tmp_path / "m", "--save-dir", tmp_path / "none")
+def test_without_a_checkpoint_it_stops(labelled_data, tmp_path):
+    done = run_fisher(labelled_data, "--mask", tmp_path / "m", "--save-dir", tmp_path / "none")
     assert done.returncode == 1 and "no such checkpoint; give one with --restore-file" in done.stdout
     assert not (tmp_path / "m").exists()
