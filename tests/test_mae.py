@@ -152,6 +152,10 @@ def test_checkpoints_to_and_from_roberta(arch, caplog):
     assert tuned.mae_decoder is None
     tuned.load_state_dict(copy.deepcopy(model.state_dict()))
     assert torch.equal(tuned(tokens, features_only=True)[0], features)
+    # a decoder of other sizes is no decoder to go on with
+    for options in ({"decoder_layers": 3}, {"decoder_embed_dim": 24}):
+        with pytest.raises(UsageError, match="the checkpoint's MAE decoder has other sizes than this one"):
+            build_mae(dictionary, arch, **options).load_state_dict(copy.deepcopy(model.state_dict()))
     # a plain checkpoint starts an MAE, whose decoder stays as it was initialised
     begun = build_mae(dictionary, arch, seed=7)
     before = copy.deepcopy(begun.mae_decoder.state_dict())

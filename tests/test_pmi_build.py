@@ -243,7 +243,10 @@ def test_a_compressed_list_is_the_same_file_every_time(tmp_path):
 
 def test_killed_in_the_middle_it_leaves_no_list(tmp_path):
     numbers = np.random.default_rng(0).integers(0, 1 << 20, (60_000, 20))
-    text = write(tmp_path / "text", [" ".join(map(str, row)) for row in numbers.tolist()])
+    text = write(tmp_path / "text0", [" ".join(map(str, row)) for row in numbers.tolist()])
+    for copy in range(1, 4):  # enough to go on counting until the signal is there
+        shutil.copy(text, tmp_path / f"text{copy}")
+    text = str(tmp_path / "text?")
     started = {}
     for kill in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
         out, temp = tmp_path / f"out{kill}", tmp_path / f"temp{kill}"

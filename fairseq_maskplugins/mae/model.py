@@ -95,7 +95,20 @@ class MAERobertaModel(PackedRobertaModel):
             # before anything else: fairseq would take the missing version for an old one, and drop a layer norm
             logger.info("the checkpoint has no MAE decoder: this model's starts from its initial weights")
             state_dict.update({prefix + key: value for key, value in self.mae_decoder.state_dict().items()})
+        elif self.mae_decoder is not None:
+            theirs = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
+            _check_sizes(self.mae_decoder.state_dict(), theirs)
         super().upgrade_state_dict_named(state_dict, name)
+
+
+def _check_sizes(ours: Dict[str, Tensor], theirs: Dict[str, Tensor]) -> None:
+    """Refuse a checkpoint's decoder of other sizes. Fairseq's generations may differ in what else is in it."""
+    layers = [{key.split(".layers.")[1].split(".")[0] for key in one if ".layers." in key} for one in (ours, theirs)]
+    if layers[0] != layers[1] or any(ours[key].shape != theirs[key].shape for key in ours.keys() & theirs.keys()):
+        raise UsageError(
+            "the checkpoint's MAE decoder has other sizes than this one: give the --decoder-layers, "
+            "--decoder-embed-dim, --decoder-ffn-embed-dim and --decoder-attention-heads that it was trained with"
+        )
 
 
 def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
