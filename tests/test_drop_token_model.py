@@ -1,6 +1,7 @@
 """DropToken in RoBERTa: equality with the attention-masked twin, what it never drops, and what it leaves alone."""
 
 import copy
+import shutil
 from argparse import Namespace
 
 import harness
@@ -277,3 +278,19 @@ def test_checkpoints_go_both_ways_with_stock_roberta(corpus, tmp_path):
         before = harness.load_weights(source)
         after = harness.load_weights(tmp_path / f"{arch}-tuned" / "checkpoint_last.pt")
         assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_sentence_ranking_trains(corpus, tmp_path):
+    """Two options of a question, told apart by the head's score of ``<s>``, which is never dropped."""
+    for part in ("input0", "input1", "input2"):  # the first has the dictionary
+        shutil.copytree(corpus / "bin" / "input0", tmp_path / part)
+    for split in ("train", "valid"):
+        count = len((corpus / f"{split}.txt").read_text().splitlines())
+        (tmp_path / f"{split}.label").write_text("".join(f"{i % 2}\n" for i in range(count)))
+    base = (
+        "--task sentence_ranking --criterion sentence_ranking --num-classes 2 --init-token 0 --separator-token 2 "
+        "--batch-size 4 --skip-invalid-size-inputs-valid-test --ranking-head-name sentence_classification_head "
+        "--max-positions 128 --max-update 2 --no-save --arch droptoken_roberta_base --drop-token-prob 0.4"
+    ).split()
+    log = harness.train(tmp_path, tmp_path / "run", base=harness.TINY + base)
+    assert sorted(log.losses()) == [1, 2] and len(log.valid) == 1
