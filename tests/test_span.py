@@ -13,7 +13,7 @@ from scipy import stats
 from fairseq_maskplugins.decoupled_mlm.plan import select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
-from fairseq_maskplugins.maskers.span import first_run_law, span_law
+from fairseq_maskplugins.maskers.span import _Sampler, first_run_law, span_law
 from fairseq_maskplugins.rng import RowDraws
 
 VOCABULARY = make_vocabulary()
@@ -36,6 +36,16 @@ def test_the_law_is_spanberts():
     assert round(float(law @ np.arange(1, 11)), 2) == 3.80
     assert np.allclose(span_law(0.0, 4), 0.25)
     assert span_law(1.0, 3).tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("p, longest", [(0.2, 10), (0.0, 10), (1.0, 5), (0.2, 1), (0.9, 40), (0.0, 4096)])
+def test_lengths_are_those_of_a_search(p, longest):
+    law = span_law(p, longest)
+    cuts = np.cumsum(law)[:-1]
+    steps = np.arange(4096) / 4096
+    u = np.concatenate([np.random.default_rng(1).random(20_000), cuts, np.nextafter(cuts, 0), steps, [1 - 2.0**-53]])
+    u = u[u < 1]
+    assert np.array_equal(_Sampler(law)(u), np.searchsorted(cuts, u, side="right") + 1)
 
 
 def test_the_first_runs_law_by_hand():

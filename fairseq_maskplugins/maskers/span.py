@@ -57,13 +57,27 @@ def first_run_law(law: np.ndarray) -> np.ndarray:
 
 
 class _Sampler:
-    """Turns 64 random bits into lengths 1, 2, ... of a law, to within 2^-53 of its probabilities."""
+    """Turns uniform numbers in [0, 1) into lengths 1, 2, ... of a law, to within 2^-53 of its probabilities.
+
+    A table says which lengths the numbers of each of its equal steps may become; where that is one, or one of two, a
+    comparison settles it. That is several times faster than a search, and the same.
+    """
+
+    STEPS = 4096
 
     def __init__(self, law: np.ndarray):
         self.cumulative = np.cumsum(law)[:-1]
+        edges = np.arange(self.STEPS + 1) / self.STEPS
+        below = np.searchsorted(self.cumulative, edges, side="right")
+        self.least = below[:-1] + 1
+        self.bound = np.append(self.cumulative, 1.0)[below[:-1]]  # of u, at which the next length begins
+        self.is_enough = bool((np.diff(below[:-1], append=below[-1]) <= 1).all())
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.cumulative, u, side="right") + 1
+        if not self.is_enough:
+            return np.searchsorted(self.cumulative, u, side="right") + 1
+        step = (u * self.STEPS).astype(np.int64)
+        return self.least[step] + (u >= self.bound[step])
 
 
 @register_masker("span", config=SpanConfig)
