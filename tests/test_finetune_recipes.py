@@ -41,7 +41,7 @@ def test_from_text_to_a_table(prepared, tmp_path):
     assert (tmp_path / "scores.png").read_bytes()[:4] == b"\x89PNG"
     # scores of other settings don't get into the same table
     done = harness.run([*command, *options, "--lr", "0.1"])
-    assert done.returncode == 1 and "holds runs with --lr 0.0003, got 0.1" in done.stdout
+    assert done.returncode == 1 and "holds runs with --lr 0.002, got 0.1" in done.stdout
 
 
 # GLUE's files as they are distributed, with | for TAB: a row, one with an open quote, one without a label or cut off

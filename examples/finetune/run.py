@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLUGINS = ROOT / "fairseq_maskplugins"
 SMALL = (
-    "--arch roberta_base --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 "
-    "--encoder-attention-heads 4 --max-positions 128"
+    "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 64 --encoder-ffn-embed-dim 128 "
+    "--encoder-attention-heads 2 --max-positions 128"
 )
 # one line for each method: what it adds to the plain command; {p} is the share kept, {mask} D's mask, {drop} DropToken's
 # share of tokens that are dropped
@@ -177,9 +177,9 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--drop-token", type=float, default=0.15, help="share of tokens that droptoken drops")
     parser.add_argument("--num-classes", type=int, default=2, help="1: regression, as for STS-B")
-    parser.add_argument("--lr", type=float, default=3e-4)
-    parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--pretrain-updates", type=int, default=400)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--pretrain-updates", type=int, default=100)
     parser.add_argument("--fisher-examples", type=int, default=1000, help="0: all")
     args = parser.parse_args()
     if args.checkpoint:
