@@ -269,3 +269,11 @@ def has_fused_adam(device: Any) -> bool:
 
     since = {"cuda": (2, 0), "cpu": (2, 4)}.get(device.type)
     return since is not None and version_tuple(torch.__version__) >= since and hasattr(torch, "_fused_adamw_")
+
+
+def require_library(name: str, extra: str) -> None:
+    """Stop where a library that a tool needs is not installed, naming the extra that brings it."""
+    import importlib.util
+
+    if importlib.util.find_spec(name) is None:
+        raise UsageError(f"{name} is not installed: pip install 'fairseq_maskplugins[{extra}]'")

@@ -1,8 +1,9 @@
 """Files that are there whole or not at all."""
 
 import os
+import shutil
 from contextlib import contextmanager
-from typing import Iterator, Tuple, Type
+from typing import Dict, Iterator, Tuple, Type
 
 from .errors import UsageError
 
@@ -35,3 +36,38 @@ def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
+
+
+def write_folder(path: str, files: Dict[str, bytes]) -> None:
+    """Write a folder whole or not at all: to a temporary name beside it first.
+
+    Args:
+        path: must not exist, or be an empty folder.
+        files: content by name.
+
+    Raises:
+        UsageError: there is something already, or it can't be written; names ``path`` and the reason.
+    """
+    check_free(path)
+    temporary = f"{os.path.abspath(path)}.{os.getpid()}.part"
+    try:
+        os.mkdir(temporary)
+        for name, content in files.items():
+            with open(os.path.join(temporary, name), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError as error:
+        raise UsageError(f"{path}: can't write it: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_free(path: str) -> None:
+    """Refuse a path where a new folder can't be put: it holds something, or the folder above does not exist."""
+    above = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(above):
+        raise UsageError(f"{path}: the folder {above} does not exist")
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise UsageError(f"{path}: must not exist or be an empty folder")

@@ -1,0 +1,1 @@
+"""From fairseq checkpoints to folders that ``transformers`` loads, and back: plain conversion, no fairseq here."""
