@@ -180,7 +180,12 @@ def main():
         vocabulary.find_word_begins = lambda: np.array([s[0] in "▁<" for s in symbols])
         vocabulary.find_pieces = lambda: [s.lstrip("▁").encode() if s[0] != "<" else b"" for s in symbols]
         options = Namespace(
-            span_geometric_p=0.2, span_max_length=10, span_unit="word", pmi_vocab=str(path), pmi_match_case=False, pmi_unit="word"
+            span_geometric_p=0.2,
+            span_max_length=10,
+            span_unit="word",
+            pmi_vocab=str(path),
+            pmi_match_case=False,
+            pmi_unit="word",
         )
         by_token = Namespace(**{**vars(options), "span_unit": "token"})
         span, pmi = build_masker("span", options, vocabulary), build_masker("pmi", options, vocabulary)
