@@ -179,6 +179,11 @@ def test_checkpoint_fine_tunes_as_plain_roberta(corpus, tmp_path):
     assert "left out the decoder of the MAE checkpoint" in log.text
     before, after = (harness.load_weights(tmp_path / name / "checkpoint_last.pt") for name in ("mae", "tuned"))
     assert all(torch.equal(after[name], before[name]) for name in before if not name.startswith("mae_decoder."))
+    # pretraining goes on with the same decoder only, and the trainer puts nothing around the line that says so
+    options = "--arch mae_roberta_base --max-update 4 --decoder-layers 3 --finetune-from-model".split() + [source]
+    log = harness.train(corpus / "bin", tmp_path / "other", *options, base=harness.TINY + stock, check=False)
+    assert log.returncode == 1 and "Traceback" not in log.text
+    assert log.text.splitlines()[-1].startswith("fairseq_maskplugins: the checkpoint's MAE decoder has other sizes")
 
 
 @pytest.mark.parametrize(
