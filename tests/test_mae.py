@@ -197,3 +197,13 @@ def test_checkpoint_fine_tunes_as_plain_roberta(corpus, tmp_path):
 def test_bad_options_are_refused(options, text):
     with pytest.raises(UsageError, match=text):
         build_mae(make_dictionary(), **options)
+
+
+def test_default_heads_divide_any_width():
+    """One per 64 of 200 would be 3, which does not divide it and which no option asked for."""
+    dictionary = make_dictionary()
+    found = {}
+    for width in (1, 8, 100, 200, 384, 512, 640):
+        layers = build_mae(dictionary, decoder_layers=1, decoder_embed_dim=width).mae_decoder.stack.layers
+        found[width] = layers[0].self_attn.num_heads
+    assert found == {1: 1, 8: 1, 100: 1, 200: 2, 384: 6, 512: 8, 640: 10}

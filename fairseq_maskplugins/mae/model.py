@@ -67,7 +67,7 @@ class MAERobertaModel(PackedRobertaModel):
             "--decoder-attention-heads",
             type=int,
             metavar="N",
-            help="heads of the decoder, a divisor of its width (default: one for each 64)",
+            help="heads of the decoder, a divisor of its width (default: one for each 64, or the next divisor below)",
         )
 
     @classmethod
@@ -123,7 +123,7 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
         encoder_layers=_size(args, "decoder_layers", 2),
         encoder_embed_dim=inner,
         encoder_ffn_embed_dim=_size(args, "decoder_ffn_embed_dim", 4 * inner),
-        encoder_attention_heads=_size(args, "decoder_attention_heads", max(1, inner // 64)),
+        encoder_attention_heads=_size(args, "decoder_attention_heads", _choose_heads(inner)),
     )
     heads = sizes["encoder_attention_heads"]
     if inner % heads:
@@ -134,6 +134,11 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
     decoder = MaskedDecoder(stack, outer, inner)
     decoder.apply(init_bert_params)
     return decoder
+
+
+def _choose_heads(width: int) -> int:
+    """One head for each 64 of the width, or the next smaller number that divides it."""
+    return next(heads for heads in range(max(1, width // 64), 0, -1) if width % heads == 0)
 
 
 def _size(args: Namespace, name: str, default: int) -> int:
