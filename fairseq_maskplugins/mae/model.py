@@ -115,7 +115,7 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
     """The decoder that the options ask for.
 
     Raises:
-        UsageError: a size below 1, or a width that the heads don't divide.
+        UsageError: a size below 1, a width that the heads don't divide, or one that quantised blocks don't fill.
     """
     outer = args.encoder_embed_dim
     inner = _size(args, "decoder_embed_dim", outer // 2)
@@ -128,6 +128,12 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
     heads = sizes["encoder_attention_heads"]
     if inner % heads:
         raise UsageError(f"--decoder-attention-heads must divide --decoder-embed-dim, {inner}, got {heads}")
+    block = safe_getattr(args, "quant_noise_pq_block_size", 8)
+    for name, size in (("embed", inner), ("ffn-embed", sizes["encoder_ffn_embed_dim"])):
+        if safe_getattr(args, "quant_noise_pq", 0) > 0 and size % block:
+            raise UsageError(
+                f"--decoder-{name}-dim must be a multiple of --quant-noise-pq-block-size, {block}, got {size}"
+            )
     given = dict(args.items()) if hasattr(args, "items") else vars(args)
     options = Namespace(**{**given, **sizes, "encoder_layerdrop": 0.0, "encoder_layers_to_keep": None})
     stack = TransformerEncoder(options, dictionary, _NoTokens(inner, dictionary.pad()))
