@@ -45,7 +45,7 @@ if __name__ == _NAME:
 
     from .compat import (
         copy_checkpoints_whole,
-        explain_other_optimizers,
+        explain_loading,
         note_flat_shapes,
         protect_checkpoints,
         require_supported_versions,
@@ -55,7 +55,7 @@ if __name__ == _NAME:
     protect_checkpoints()
     copy_checkpoints_whole()
     note_flat_shapes()
-    explain_other_optimizers()
+    explain_loading()
 
     # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
     from .child_tuning import optimizer as child_tuning_optimizer  # noqa: F401

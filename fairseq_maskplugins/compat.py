@@ -238,8 +238,12 @@ def note_flat_shapes() -> None:
     FP16Optimizer.build_fp32_params = classmethod(build_fp32_params)
 
 
-def explain_other_optimizers() -> None:
-    """One line, not a traceback, where a checkpoint of another optimizer is resumed with ChildTuning, or the reverse."""
+def explain_loading() -> None:
+    """One line, not a traceback, where a checkpoint can't be loaded into this run.
+
+    The trainer puts "please ensure that the architectures match" and a traceback around what a model of ours says; and it
+    asserts where a checkpoint of another optimizer is resumed with ChildTuning, or the reverse.
+    """
     from fairseq.trainer import Trainer
 
     load = Trainer.load_checkpoint
@@ -258,6 +262,10 @@ def explain_other_optimizers() -> None:
                 f"{filename}: its optimizer state is of {names[1]}, and this run has {names[2]}; with --reset-optimizer it "
                 "starts from the weights, with a fresh state, learning-rate schedule and count of updates"
             ) from None
+        except Exception as error:
+            if isinstance(error.__context__, UsageError):
+                raise error.__context__ from None
+            raise
 
     load_checkpoint.explains = True
     Trainer.load_checkpoint = load_checkpoint

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fairseq_maskplugins.child_tuning import maskfile
+from fairseq_maskplugins.cli.cli_show_masks import _write as write_page
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.files import replacing
 
@@ -56,3 +57,24 @@ def test_a_full_disk_is_one_line(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
     assert os.listdir(tmp_path) == []
+
+
+def test_pipes_and_devices_stay_and_links_are_followed(tmp_path):
+    """A renamed file would take the place of /dev/null, or of the link /dev/stdout, for every program."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(UsageError, match=f"/{name}: is a device or a pipe"):
+            with replacing(str(tmp_path / name)) as temporary:
+                write(temporary, "new")
+        with pytest.raises(UsageError, match=f"/{name}: is a device or a pipe"):
+            write_page(str(tmp_path / name), "new")
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "other").symlink_to("file")
+    with replacing(str(tmp_path / "other")) as temporary:
+        write(temporary, "new")
+    assert (tmp_path / "other").is_symlink() and (tmp_path / "file").read_text() == "new"
+    write_page(str(tmp_path / "other"), "page")
+    assert (tmp_path / "other").is_symlink() and (tmp_path / "file").read_text() == "page"
+    assert sorted(os.listdir(tmp_path)) == ["file", "link", "other", "pipe"]

@@ -179,6 +179,11 @@ def test_checkpoint_fine_tunes_as_plain_roberta(corpus, tmp_path):
     assert "left out the decoder of the MAE checkpoint" in log.text
     before, after = (harness.load_weights(tmp_path / name / "checkpoint_last.pt") for name in ("mae", "tuned"))
     assert all(torch.equal(after[name], before[name]) for name in before if not name.startswith("mae_decoder."))
+    # pretraining goes on with the same decoder only, and the trainer puts nothing around the line that says so
+    options = "--arch mae_roberta_base --max-update 4 --decoder-layers 3 --finetune-from-model".split() + [source]
+    log = harness.train(corpus / "bin", tmp_path / "other", *options, base=harness.TINY + stock, check=False)
+    assert log.returncode == 1 and "Traceback" not in log.text
+    assert log.text.splitlines()[-1].startswith("fairseq_maskplugins: the checkpoint's MAE decoder has other sizes")
 
 
 @pytest.mark.parametrize(
@@ -187,8 +192,26 @@ def test_checkpoint_fine_tunes_as_plain_roberta(corpus, tmp_path):
         (dict(decoder_layers=0), "--decoder-layers must be 1 or more, got 0"),
         (dict(decoder_embed_dim=-4), "--decoder-embed-dim must be 1 or more, got -4"),
         (dict(decoder_attention_heads=3), "--decoder-attention-heads must divide --decoder-embed-dim, 8, got 3"),
+        (
+            dict(decoder_embed_dim=12, quant_noise_pq=0.1, quant_noise_pq_block_size=8),
+            "--decoder-embed-dim must be a multiple of --quant-noise-pq-block-size, 8, got 12",
+        ),
+        (
+            dict(decoder_ffn_embed_dim=12, quant_noise_pq=0.1, quant_noise_pq_block_size=8),
+            "--decoder-ffn-embed-dim must be a multiple of --quant-noise-pq-block-size, 8, got 12",
+        ),
     ],
 )
 def test_bad_options_are_refused(options, text):
     with pytest.raises(UsageError, match=text):
         build_mae(make_dictionary(), **options)
+
+
+def test_default_heads_divide_any_width():
+    """One per 64 of 200 would be 3, which does not divide it and which no option asked for."""
+    dictionary = make_dictionary()
+    found = {}
+    for width in (1, 8, 100, 200, 384, 512, 640):
+        layers = build_mae(dictionary, decoder_layers=1, decoder_embed_dim=width).mae_decoder.stack.layers
+        found[width] = layers[0].self_attn.num_heads
+    assert found == {1: 1, 8: 1, 100: 1, 200: 2, 384: 6, 512: 8, 640: 10}

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
-from ..files import replacing
+from ..files import find_place, replacing
 
 KINDS = ("fisher", "mask")
 VERSION = 1
@@ -35,7 +35,7 @@ def check_outputs(paths: Sequence[str], inputs: Sequence[str] = ()) -> None:
     _safetensors()
     taken = {os.path.realpath(path) for path in inputs}
     for path in paths:
-        folder = os.path.dirname(os.path.abspath(path))
+        folder = os.path.dirname(find_place(path))
         if not os.path.isdir(folder):
             raise UsageError(f"{path}: the folder {folder} does not exist")
         if os.path.isdir(path):

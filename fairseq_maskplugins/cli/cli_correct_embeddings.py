@@ -17,7 +17,7 @@ from ..correct_embeddings.checkpoint import (
 )
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
-from ..files import replacing
+from ..files import find_place, replacing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    folder = os.path.dirname(os.path.abspath(args.output))
+    folder = os.path.dirname(find_place(args.output))
     if not os.path.isdir(folder):
         raise UsageError(f"{args.output}: the folder {folder} does not exist")
     if os.path.isdir(args.output):

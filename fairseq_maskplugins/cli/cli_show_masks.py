@@ -20,6 +20,7 @@ from ..decoupled_mlm.rates import Rates
 from ..decoupled_mlm.register import build_config
 from ..decoupled_mlm.task import DecoupledMLMTask
 from ..errors import UsageError
+from ..files import find_place
 from ..maskers import MASKERS, build_masker
 from ..rng import RowDraws
 from ..show_masks.measure import RANDOM, Token, Totals, classify, histogram, run_lengths
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     for name, lowest in (("rows", 0), ("measure", 1), ("epoch", 1), ("update", 0)):
         if getattr(args, name) < lowest:
             raise UsageError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
-    if args.html and not os.path.isdir(os.path.dirname(args.html) or "."):
+    if args.html and not os.path.isdir(os.path.dirname(find_place(args.html))):
         raise UsageError(f"--html {args.html}: its folder does not exist")
     task = DecoupledMLMTask.setup_task(_task_config(args))
     task.load_dataset(args.split)
@@ -182,14 +183,14 @@ def _command(arguments: Optional[List[str]] = None) -> str:
 
 def _write(path: str, text: str) -> None:
     """Write under a temporary name and rename."""
-    folder = os.path.dirname(path) or "."
+    place = find_place(path)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(place)}.", dir=os.path.dirname(place))
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
             os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+            os.replace(temporary, place)
         except BaseException:
             os.unlink(temporary)
             raise

@@ -67,7 +67,7 @@ class MAERobertaModel(PackedRobertaModel):
             "--decoder-attention-heads",
             type=int,
             metavar="N",
-            help="heads of the decoder, a divisor of its width (default: one for each 64)",
+            help="heads of the decoder, a divisor of its width (default: one for each 64, or the next divisor below)",
         )
 
     @classmethod
@@ -115,7 +115,7 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
     """The decoder that the options ask for.
 
     Raises:
-        UsageError: a size below 1, or a width that the heads don't divide.
+        UsageError: a size below 1, a width that the heads don't divide, or one that quantised blocks don't fill.
     """
     outer = args.encoder_embed_dim
     inner = _size(args, "decoder_embed_dim", outer // 2)
@@ -123,17 +123,28 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
         encoder_layers=_size(args, "decoder_layers", 2),
         encoder_embed_dim=inner,
         encoder_ffn_embed_dim=_size(args, "decoder_ffn_embed_dim", 4 * inner),
-        encoder_attention_heads=_size(args, "decoder_attention_heads", max(1, inner // 64)),
+        encoder_attention_heads=_size(args, "decoder_attention_heads", _choose_heads(inner)),
     )
     heads = sizes["encoder_attention_heads"]
     if inner % heads:
         raise UsageError(f"--decoder-attention-heads must divide --decoder-embed-dim, {inner}, got {heads}")
+    block = safe_getattr(args, "quant_noise_pq_block_size", 8)
+    for name, size in (("embed", inner), ("ffn-embed", sizes["encoder_ffn_embed_dim"])):
+        if safe_getattr(args, "quant_noise_pq", 0) > 0 and size % block:
+            raise UsageError(
+                f"--decoder-{name}-dim must be a multiple of --quant-noise-pq-block-size, {block}, got {size}"
+            )
     given = dict(args.items()) if hasattr(args, "items") else vars(args)
     options = Namespace(**{**given, **sizes, "encoder_layerdrop": 0.0, "encoder_layers_to_keep": None})
     stack = TransformerEncoder(options, dictionary, _NoTokens(inner, dictionary.pad()))
     decoder = MaskedDecoder(stack, outer, inner)
     decoder.apply(init_bert_params)
     return decoder
+
+
+def _choose_heads(width: int) -> int:
+    """One head for each 64 of the width, or the next smaller number that divides it."""
+    return next(heads for heads in range(max(1, width // 64), 0, -1) if width % heads == 0)
 
 
 def _size(args: Namespace, name: str, default: int) -> int:

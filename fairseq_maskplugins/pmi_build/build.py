@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import numpy as np
 
 from ..errors import UsageError
-from ..files import replacing
+from ..files import find_place, replacing
 from . import sql
 from .coverage import PhraseTable, smallest_size
 from .duck import DuckEngine
@@ -123,7 +123,7 @@ def check_output(path: str) -> None:
     Raises:
         UsageError: it is a directory, or in none that can be written to.
     """
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(find_place(path))
     if os.path.isdir(path):
         raise UsageError(f"--output {path}: is a directory")
     if not os.path.isdir(folder):
