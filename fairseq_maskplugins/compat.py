@@ -179,8 +179,11 @@ def load_checkpoint_file(path: str) -> dict:
         state = torch.load(path, map_location="cpu")
     except pickle.UnpicklingError as error:
         raise UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}") from error
-    except (OSError, RuntimeError, EOFError, ValueError) as error:
-        raise UsageError(f"{path}: can't read this checkpoint: {' '.join(str(error).split())[:200]}") from error
+    except Exception as error:  # what is no checkpoint may lead anywhere
+        reason = (
+            str(error) if isinstance(error, (OSError, RuntimeError, ValueError)) else "it is damaged, or no checkpoint"
+        )
+        raise UsageError(f"{path}: can't read this checkpoint: {' '.join(reason.split())[:200]}") from error
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UsageError(f"{path}: this is no fairseq checkpoint: it holds no model")
     return state
@@ -190,7 +193,10 @@ def _reason(message: str) -> str:
     found = re.search(r"GLOBAL (\S+)", message)
     if found:
         return f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
-    return " ".join(message.split())[:300]
+    # torch's own message goes on to recommend loading without protection
+    found = re.search(r"WeightsUnpickler error: *([^\n]+)", message)
+    detail = found.group(1) if found else message.split("\n")[0].split("In PyTorch 2.6")[0]
+    return f"it is damaged, or no checkpoint ({' '.join(detail.split())[:200]})"
 
 
 def disable_inference_path(encoder: Any) -> None:

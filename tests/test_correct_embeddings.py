@@ -163,6 +163,7 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
     (tmp_path / "dict.txt").write_text("a 1\n")
     (tmp_path / "long.txt").write_text("a" * 5000 + "\n")
     (tmp_path / "latin.txt").write_bytes(b"\xe9 1\n")
+    (tmp_path / "text.txt").write_text("hello, this is text\n")
     files = sorted(tmp_path.iterdir())
     out = tmp_path / "out.pt"
     for arguments, text in (
@@ -185,6 +186,12 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ((source, out, "--mask-prob", "nan"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got nan"),
         ((source, out, "--random-token-prob", "0.95"), "^fairseq_maskplugins: --random.* at most 1, got 0.95"),
         ((source, out, "--mask-index", "5000"), "^fairseq_maskplugins: --mask-index must be a row of the embedding, 0"),
+        (
+            (source, out, "--mask-index", "1"),
+            "^fairseq_maskplugins: --mask-index must be another row than padding's, got 1",
+        ),
+        (("latin.txt", out), "latin.txt: .*it is damaged, or no checkpoint"),
+        (("text.txt", out), "text.txt: .*it is damaged, or no checkpoint"),
         ((source, out, "--pad-index", "-1"), "^fairseq_maskplugins: --pad-index must be a row of the embedding, 0"),
         ((source, out, "--dict", "dict.txt"), "^fairseq_maskplugins: dict.txt: has 6 .* rows: it is not the model's"),
         ((source, out, "--dict", "long.txt"), "^fairseq_maskplugins: long.txt: can't read the dictionary: .{,200}$"),

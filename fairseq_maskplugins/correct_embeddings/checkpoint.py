@@ -68,6 +68,8 @@ def choose_rows(
     for name, row in (("--mask-index", mask), ("--pad-index", pad)):
         if not 0 <= row < total:
             raise UsageError(f"{name} must be a row of the embedding, 0 to {total - 1}, got {row}")
+    if mask == pad:
+        raise UsageError(f"--mask-index must be another row than padding's, got {mask}")
     rows = torch.ones(total, dtype=torch.bool)
     rows[:SPECIALS] = include_specials
     rows[mask] = include_mask
