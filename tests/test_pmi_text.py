@@ -104,6 +104,19 @@ def test_damaged_files_are_named(tmp_path):
         list(read_batches(path, batch_bytes=64))
 
 
+def test_text_that_repeats_itself_is_unpacked_in_parts(tmp_path):
+    """A batch stays near its length, however small the file; members, padding and lines may end anywhere."""
+    import zstandard
+
+    text = b"the quick brown fox jumps over the lazy dog\n" * 200_000
+    odd = gzip.compress(os.urandom(6000).hex().encode()) + b"\0" * 9000 + gzip.compress(b"\nlast")
+    for number, data in enumerate((gzip.compress(text), zstandard.compress(text))):
+        assert len(data) < len(text) / 100
+        batches = list(read_batches(_bad(tmp_path, f"file{number}", data), batch_bytes=1 << 20))
+        assert max(map(len, batches)) <= (2 << 20) + 100 and "".join(batches).encode() == text
+    assert "".join(read_batches(_bad(tmp_path, "odd", odd))).endswith("\nlast")
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
