@@ -139,6 +139,7 @@ def test_text_that_repeats_itself_is_unpacked_in_parts(tmp_path):
         ("{dir}/text --words sentencepiece --sentencepiece-model {dir}/text", "text: is not a sentencepiece model"),
         ("- --coverage 0.5", "--coverage reads the text twice"),
         ("{dir}/text", "no phrase occurs 11 times in 2 words"),
+        ("{dir}/* --output {dir}/text", "--output .*/text: is one of the files to read"),
         ("{dir}/text --output {dir}", "--output .*: is a directory"),
         ("{dir}/text --output {dir}/none/list", "--output .*: there is no directory .*/none"),
     ],
@@ -149,4 +150,4 @@ def test_bad_arguments_end_in_one_line_and_leave_nothing(tmp_path, options, mess
     with pytest.raises(UsageError, match=message) as caught:
         main.main(arguments)
     assert "\n" not in str(caught.value)
-    assert os.listdir(tmp_path) == ["text"]
+    assert os.listdir(tmp_path) == ["text"] and (tmp_path / "text").read_text() == "two words\n"
