@@ -13,11 +13,15 @@ from fairseq_maskplugins.decoupled_mlm.blocks import pad_rows
 from fairseq_maskplugins.decoupled_mlm.plan import Planner
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.maskers.base import build_masker
+from fairseq_maskplugins.maskers.pmi import PMIConfig, PMIMasker
+from fairseq_maskplugins.maskers.pmi import _drop_contained as drop_contained
+from fairseq_maskplugins.maskers.runs import starts_after_gap
 from fairseq_maskplugins.pmi_build import stats
 from fairseq_maskplugins.pmi_build.build import build_list, write_list
 from fairseq_maskplugins.pmi_build.rows import Word, number_words, read_words, split_rows
 from fairseq_maskplugins.pmi_build.words import WordSplitter
 from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.vocabulary import Vocabulary
 
 
 def test_occurrences_equal_trying_everything():
@@ -93,13 +97,45 @@ def test_rows_are_detokenised_with_the_tokens_of_each_word():
 
     cut = ("", 0, 0)
     # the mark of a word's begin is the word's own token, punctuation is not
-    assert read("\u2581", "Har", "bour", ".", "\u2581the") == [("harbour", 0, 3), cut, ("the", 4, 5)]
+    assert read("\u2581", "Har", "bour", ".", "\u2581the") == [("harbour", 0, 3), (".", 3, 4), ("the", 4, 5)]
     assert read("<s>", "\u2581the", keep_case=True) == [cut, ("the", 1, 2)]
-    assert read("\u2581(", "old", "\u2581--", "\u2581the") == [cut, ("old", 1, 2), cut, ("the", 3, 4)]
+    expected = [("(", 0, 1), ("old", 1, 2), ("--", 2, 3), ("the", 3, 4)]
+    assert read("\u2581(", "old", "\u2581--", "\u2581the") == expected
     # a piece that holds punctuation and letters is the word's; punctuation inside a word stays
     assert read("\u2581o'", "s.") == [("o's", 0, 2), cut]
     assert read("Har", "'", "bour", keep_case=True) == [("Har'bour", 0, 3)]
-    assert read() == [] and read(".", "'") == [cut]
+    assert read() == [] and read(".", "'") == [(".'", 0, 2)] and read("\u2581") == [cut]
+
+
+def test_phrases_are_those_of_the_masker(tmp_path):
+    """With punctuation in list and text, attached or apart: the same tokens as the masker's units, by other means."""
+    pieces = ["\u2581", "\u2581a", "\u2581B", "c", "\u2581(", ",", ".", "'", "\u2581&"]
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    symbols = specials + pieces
+    maskable = np.arange(len(symbols)) >= len(specials)
+    begins = np.array([symbol.startswith("\u2581") for symbol in symbols])
+    texts = [b""] * len(specials) + [piece.strip("\u2581").encode() for piece in pieces]
+    vocabulary = Vocabulary(1, 0, 2, 4, maskable, np.flatnonzero(maskable), None, lambda: begins, lambda: texts)
+    decode = lambda ids: "".join(symbols[i] for i in ids).replace("\u2581", " ").strip()  # noqa: E731
+    rng = random.Random(7)
+    words = ["a", "b", "ac", "bc", "(a", "b,", "c.", "B'", ",", "&", "a,", "(", "a'c", ",."]
+    many = 0
+    for _ in range(50):
+        lines = {" ".join(rng.choices(words, k=rng.randint(2, 4))) for _ in range(12)}
+        (tmp_path / "list").write_text("\n".join(sorted(lines)) + "\n")
+        masker = PMIMasker(PMIConfig(pmi_vocab=str(tmp_path / "list")), vocabulary)
+        rows = np.array([[0, *rng.choices(range(len(specials), len(symbols)), k=800), 2]])
+        can = maskable[rows]
+        cut = masker.split_punctuation(rows, starts_after_gap(begins[rows], can), can)
+        place = np.append(np.flatnonzero(cut), rows.shape[1] - 1)
+        first, end = drop_contained(*masker.find_phrases(rows, can, cut, place[:-1]))
+        expected = list(zip(place[first].tolist(), place[end].tolist()))
+        row = read_words(rows[0], begins[rows[0]], maskable, decode)
+        found = stats.find_occurrences([row], stats.read_list(str(tmp_path / "list")))
+        # a mark of a word's begin with no text behind it is a word of no text to the masker, and none here
+        assert [(one.first, one.end) for one in found] == expected
+        many += len(found)
+    assert many > 200
 
 
 def run(capsys, *arguments):

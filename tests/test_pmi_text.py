@@ -104,6 +104,19 @@ def test_damaged_files_are_named(tmp_path):
         list(read_batches(path, batch_bytes=64))
 
 
+def test_text_that_repeats_itself_is_unpacked_in_parts(tmp_path):
+    """A batch stays near its length, however small the file; members, padding and lines may end anywhere."""
+    import zstandard
+
+    text = b"the quick brown fox jumps over the lazy dog\n" * 200_000
+    odd = gzip.compress(os.urandom(6000).hex().encode()) + b"\0" * 9000 + gzip.compress(b"\nlast")
+    for number, data in enumerate((gzip.compress(text), zstandard.compress(text))):
+        assert len(data) < len(text) / 100
+        batches = list(read_batches(_bad(tmp_path, f"file{number}", data), batch_bytes=1 << 20))
+        assert max(map(len, batches)) <= (2 << 20) + 100 and "".join(batches).encode() == text
+    assert "".join(read_batches(_bad(tmp_path, "odd", odd))).endswith("\nlast")
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -126,6 +139,7 @@ def test_damaged_files_are_named(tmp_path):
         ("{dir}/text --words sentencepiece --sentencepiece-model {dir}/text", "text: is not a sentencepiece model"),
         ("- --coverage 0.5", "--coverage reads the text twice"),
         ("{dir}/text", "no phrase occurs 11 times in 2 words"),
+        ("{dir}/* --output {dir}/text", "--output .*/text: is one of the files to read"),
         ("{dir}/text --output {dir}", "--output .*: is a directory"),
         ("{dir}/text --output {dir}/none/list", "--output .*: there is no directory .*/none"),
     ],
@@ -136,4 +150,4 @@ def test_bad_arguments_end_in_one_line_and_leave_nothing(tmp_path, options, mess
     with pytest.raises(UsageError, match=message) as caught:
         main.main(arguments)
     assert "\n" not in str(caught.value)
-    assert os.listdir(tmp_path) == ["text"]
+    assert os.listdir(tmp_path) == ["text"] and (tmp_path / "text").read_text() == "two words\n"

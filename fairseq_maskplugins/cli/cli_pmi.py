@@ -9,6 +9,7 @@ from typing import Any, Optional
 from ..errors import UsageError
 from ..pmi_build.build import DEFAULT_SIZE, ENGINES, build_list, check_output, count_by_length, write_list
 from ..pmi_build.score import SCORES
+from ..pmi_build.text import find_files
 from ..pmi_build.words import MODES, WordSplitter
 from . import cli_pmi_stats
 
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
 
 def _build(args: argparse.Namespace) -> None:
     splitter = WordSplitter(args.words, args.keep_case, args.sentencepiece_model)
-    check_output(args.output)
+    check_output(args.output, find_files(args.text))
     # what a scheduler sends is an interrupt too: temporary files go
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -117,11 +117,15 @@ def build_list(
     return Built(chosen, end, {n: kept.seen for n, kept in best.items()}, totals[1], covered)
 
 
-def check_output(path: str) -> None:
-    """Refuse a place where no file can be written, before anything is counted.
+def check_output(path: str, texts: Sequence[str] = ()) -> None:
+    """Refuse a place where no file can be written, or where a text is, before anything is counted.
+
+    Args:
+        path: where the list goes.
+        texts: files that are read (:func:`~fairseq_maskplugins.pmi_build.text.find_files`).
 
     Raises:
-        UsageError: it is a directory, or in none that can be written to.
+        UsageError: it is a directory, or in none that can be written to, or one of the texts.
     """
     folder = os.path.dirname(find_place(path))
     if os.path.isdir(path):
@@ -130,6 +134,8 @@ def check_output(path: str) -> None:
         raise UsageError(f"--output {path}: there is no directory {folder}")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"--output {path}: can't write to {folder}")
+    if os.path.exists(path) and any(text != "-" and os.path.samefile(text, path) for text in texts):
+        raise UsageError(f"--output {path}: is one of the files to read; give a name that the patterns don't match")
 
 
 def write_list(path: str, phrases: Iterable[Phrase]) -> None:

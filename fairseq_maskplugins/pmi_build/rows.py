@@ -12,7 +12,8 @@ FIRST_WORD = 5  # ids below are special, in a vocabulary of words
 
 
 class Word(NamedTuple):
-    """A word of a row: its text, and the tokens ``[first, end)`` that it is made of. A text of "" is a boundary."""
+    """A word of a row: its text, and the tokens ``[first, end)`` that it is made of. A text of "" is a boundary; one of
+    punctuation alone is no word where words are counted."""
 
     text: str
     first: int
@@ -36,8 +37,8 @@ def read_words(
 ) -> List[Word]:
     """Detokenise a row.
 
-    Punctuation at the ends of a word is a boundary, as it is to ``pmi build``, and its tokens are none of the word's
-    where the tokenizer keeps them apart; where it does not, they are.
+    Punctuation at the ends of a word is a word of its own, as it is to the PMI masker, where the tokenizer keeps it
+    apart; where it does not, its token is the word's, and it is a boundary.
 
     Args:
         tokens: ids of a row, ``[T]``.
@@ -64,18 +65,23 @@ def _read_word(ids: Tuple[int, ...], at: int, decode: Callable[[Tuple[int, ...]]
     first, end = 0, len(ids)
     while end and marks[end - 1]:
         end -= 1
-    if end == 0:
-        return [BOUNDARY]
-    while marks[first] or not pieces[first]:
+    while first < end and (marks[first] or not pieces[first]):
         first += 1
-        if first == end:
-            return [BOUNDARY]
+    if first == end:
+        return _punctuation(ids, at, decode, keep_case) or [BOUNDARY]
     if not any(marks[:first]):
         first = 0  # pieces without text, such as the mark of a word's begin, are the word's
     text, before, after = strip_word(decode(ids[first:end]).strip())
-    word = Word(fold(text, keep_case), at + first, at + end)
-    before, after = before or first > 0, after or end < len(ids)
-    return [BOUNDARY] * before + [word] + [BOUNDARY] * after
+    row = _punctuation(ids[:first], at, decode, keep_case) + [BOUNDARY] * before
+    row += [Word(fold(text, keep_case), at + first, at + end)] + [BOUNDARY] * after
+    return row + _punctuation(ids[end:], at + end, decode, keep_case)
+
+
+def _punctuation(
+    ids: Tuple[int, ...], at: int, decode: Callable[[Tuple[int, ...]], str], keep_case: bool
+) -> List[Word]:
+    text = fold(decode(ids).strip(), keep_case) if ids else ""
+    return [Word(text, at, at + len(ids))] if text else []
 
 
 def split_rows(text: str, splitter: WordSplitter, longest: int) -> List[List[str]]:

@@ -9,9 +9,11 @@ from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
 import numpy as np
 
 from ..decoupled_mlm.plan import Planner
+from ..maskers.phrase_hash import cut_punctuation
 from ..maskers.phrase_list import parse_phrases, read_bytes
 from ..rng import RowDraws
 from .rows import Word, fold
+from .words import strip_word
 
 
 class Occurrence(NamedTuple):
@@ -24,14 +26,16 @@ class Occurrence(NamedTuple):
 
 
 def read_list(path: str, keep_case: bool = False) -> Set[str]:
-    """Read the phrases of a list by the PMI masker's rules; score and count, if any, are left aside.
+    """Read the phrases of a list by the PMI masker's rules, punctuation set apart; score and count, if any, are left
+    aside.
 
     Raises:
         UsageError: what the masker refuses: see :func:`~fairseq_maskplugins.maskers.phrase_list.parse_phrases`.
     """
     phrases: Set[str] = set()
     for batch in parse_phrases(path, read_bytes(path, ""), ""):
-        phrases.update(" ".join(fold(phrase, keep_case).split()) for phrase in batch)
+        lines = cut_punctuation(fold("\n".join(batch), keep_case)).split("\n")
+        phrases.update(" ".join(line.split()) for line in lines)
     return phrases
 
 
@@ -54,12 +58,16 @@ def find_occurrences(rows: Sequence[Sequence[Word]], phrases: Set[str]) -> List[
 
 
 def count_covered(rows: Sequence[Sequence[Word]], occurrences: Iterable[Occurrence]) -> Tuple[int, int]:
-    """Number of words inside a phrase, and of all words."""
+    """Number of words inside a phrase, and of all words; punctuation is none."""
     inside: Dict[int, Set[int]] = {}
     for found in occurrences:
         inside.setdefault(found.row, set()).update(range(found.first, found.end))
-    covered = sum(word.first in inside[number] for number in inside for word in rows[number] if word.text)
-    return covered, sum(bool(word.text) for row in rows for word in row)
+    covered = sum(word.first in inside[number] for number in inside for word in rows[number] if _is_word(word))
+    return covered, sum(_is_word(word) for row in rows for word in row)
+
+
+def _is_word(word: Word) -> bool:
+    return bool(strip_word(word.text)[0])
 
 
 def count_masked(

@@ -11,6 +11,7 @@ from ..errors import UsageError
 BATCH_BYTES = 1 << 22  # of text: about 700,000 words of English
 LONGEST_LINE = 1 << 28
 _BLOCK = 1 << 20
+_PACKED = 1 << 12
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -118,7 +119,10 @@ def _read_blocks(
                 return
         if not block:
             break
-        yield block if decompress is None else decompress.feed(block)
+        if decompress is None:
+            yield block
+        else:
+            yield from decompress.feed(block)
     if decompress is not None:
         decompress.finish()
 
@@ -146,20 +150,30 @@ class _Decompressor:
     def __init__(self, make: Callable[[], Any], errors: Tuple[type, ...], kind: str, where: str):
         self.make, self.errors, self.kind, self.where = make, errors, kind, where
         self.stream: Any = None
+        self.begun = False
 
-    def feed(self, block: bytes) -> bytes:
+    def feed(self, block: bytes) -> Iterator[bytes]:
+        # a little at a time: text that repeats itself may be a thousand times as long as what it is packed in
+        for begin in range(0, len(block), _PACKED):
+            text = self._decompress(block[begin : begin + _PACKED])
+            for at in range(0, len(text), _BLOCK):
+                yield text[at : at + _BLOCK]
+
+    def _decompress(self, block: bytes) -> bytes:
         out = []
         try:
             while block:
                 if self.stream is None:
-                    self.stream = self.make()
+                    if self.kind == "gzip" and self.begun:
+                        block = block.lstrip(b"\0")  # padding after a member is allowed
+                        if not block:
+                            break
+                    self.stream, self.begun = self.make(), True
                 out.append(self.stream.decompress(block))
                 block = self.stream.unused_data
                 if not self.stream.eof:
                     break
                 self.stream = None
-                if self.kind == "gzip":
-                    block = block.lstrip(b"\0")  # padding after a member is allowed
         except self.errors as error:
             raise UsageError(f"{self.where}: damaged {self.kind} file: {error}") from None
         return b"".join(out)
