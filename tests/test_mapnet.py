@@ -247,6 +247,20 @@ def test_proposer_starts_uniform_and_ignores_padding():
     assert len(set(bare.tolist())) == 5
 
 
+def test_proposer_in_half_precision():
+    """As under --bf16: a finite score in float32, and gradients for everything."""
+    torch.manual_seed(1)
+    proposer = Proposer(30, 1, 2, 16, 2, scale=100.0)
+    torch.nn.init.normal_(proposer.score.weight, 0, 0.01)
+    tokens = torch.tensor([[0, 5, 6, 7, 2, 1, 1], [1] * 7])
+    expected = proposer(tokens)[0, :5]
+    scores = proposer.bfloat16()(tokens)
+    assert scores.dtype == torch.float32 and torch.isfinite(scores).all()
+    assert torch.allclose(scores[0, :5], expected, atol=0.05, rtol=0.05)
+    scores.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in proposer.parameters())
+
+
 def test_shared_embeddings_get_no_gradient():
     torch.manual_seed(1)
     proposer = Proposer(30, 1, 1, 16, 2, shared_width=24)

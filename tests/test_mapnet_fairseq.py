@@ -47,7 +47,9 @@ def test_metrics_are_logged(trained):
     names = "loss unweighted_loss preference_loss preference_accuracy proposal_entropy effective_sample_size".split()
     assert set(names) | {"clipped_weights", "proposed_decile_1", "corruption_rate"} <= step.keys()
     assert 0 < step["proposal_entropy"] <= 1 and 0 < step["effective_sample_size"] <= 1
-    assert log.valid and not any("preference" in name for name in log.valid[-1]) and 0 < log.valid[-1]["valid_loss"] < 50
+    assert (
+        log.valid and not any("preference" in name for name in log.valid[-1]) and 0 < log.valid[-1]["valid_loss"] < 50
+    )
 
 
 def test_checkpoint_fine_tunes_without_the_criterion(trained, data_bin, tmp_path):
@@ -71,7 +73,7 @@ def test_plain_checkpoint_continues_with_mapnet(data_bin, tmp_path):
 
 def test_ranks_with_nothing_to_predict(tmp_path):
     """Rows of <unk> alone have no maskable token: in most steps one rank or the other has nothing, at the end one has no
-    batch at all."""
+    batch at all. Nothing hangs, the ranks stay equal, and the logs are those of one rank with the same batches."""
     words = "aa bb cc dd ee ff gg hh".split()
     lines = [
         " ".join(words[i % 8 :] + words[: i % 8]) if i % 2 else " ".join(f"u{i}x{j}" for j in range(8))
@@ -81,7 +83,14 @@ def test_ranks_with_nothing_to_predict(tmp_path):
     (tmp_path / "valid").write_text("\n".join(lines[1:4]) + "\n")
     harness.preprocess(tmp_path / "train", tmp_path / "valid", tmp_path / "bin", "--thresholdsrc", "2")
     options = [*MAPNET, "--sample-break-mode", "eos", "--batch-size", 1, "--max-epoch", 2, "--save-interval-updates", 1]
+    options += ["--dropout", 0, "--attention-dropout", 0]
     folders = [tmp_path / "rank0", tmp_path / "rank1"]
     logs = harness.train_two_ranks(tmp_path / "bin", folders, *options, "--update-freq", 2)
     assert len(logs[0].digests) >= 4 and logs[0].digests == logs[1].digests
     assert len(set(logs[0].digests.values())) == len(logs[0].digests)
+    alone = harness.train(tmp_path / "bin", tmp_path / "alone", *options, "--update-freq", 4)
+    assert logs[0].losses() == pytest.approx(alone.losses(), abs=2e-3)
+    assert [v["valid_loss"] for v in logs[0].valid] == pytest.approx([v["valid_loss"] for v in alone.valid], abs=2e-3)
+    names = "unweighted_loss proposal_entropy effective_sample_size clipped_weights".split()
+    for one, both in zip(alone.train, logs[0].train):
+        assert [both[name] for name in names] == pytest.approx([one[name] for name in names], abs=2e-3)

@@ -14,6 +14,10 @@ COMMANDS = {
     "fisher": ("fairseq_maskplugins.cli.cli_fisher", "Fisher information and masks for ChildTuning-D"),
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
     "show-masks": ("fairseq_maskplugins.cli.cli_show_masks", "print rows of a data directory as they would be masked"),
+    "variance": (
+        "fairseq_maskplugins.cli.cli_variance",
+        "gradient variance of a checkpoint, split into what comes from data and what from masks",
+    ),
     "pmi": ("fairseq_maskplugins.cli.cli_pmi", "build a PMI vocabulary, and measure one"),
 }
 

@@ -106,11 +106,15 @@ class MapNetCriterion(DecoupledMLMCriterion):
             return None
         return super().load_state_dict(state_dict, *args, **kwargs)
 
-    def propose(self, model: torch.nn.Module, tokens: torch.Tensor, maskable: torch.Tensor) -> torch.Tensor:
-        """``log q`` of uncorrupted rows. *Shape:* ids and bool ``[B, T]`` to float32 ``[B, T]``."""
+    def propose(
+        self, model: torch.nn.Module, tokens: torch.Tensor, maskable: torch.Tensor, mix: Optional[float] = None
+    ) -> torch.Tensor:
+        """``log q`` of uncorrupted rows, with ``mix`` in the place of ``--mapnet-uniform-mix`` if given. *Shape:* ids and
+        bool ``[B, T]`` to float32 ``[B, T]``."""
         embedding = find_embedding(model, len(self.task.source_dictionary)) if self.proposer.shared else None
         scores = self.proposer(tokens, embedding)
-        return propose(scores, maskable, self.cfg.mapnet_temperature, self.cfg.mapnet_uniform_mix)
+        mix = self.cfg.mapnet_uniform_mix if mix is None else mix
+        return propose(scores, maskable, self.cfg.mapnet_temperature, mix)
 
     def draw(self, sample: Dict[str, Any], log_q: torch.Tensor) -> Tuple[Dict[str, Any], Pair]:
         """Mask each row twice, each mask ``K`` times as the rates ask for. Row ``b``, mask ``m`` and copy ``c`` stand at
