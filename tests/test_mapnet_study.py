@@ -25,4 +25,4 @@ def test_from_data_to_a_table(corpus, tmp_path):
     assert lines[5].startswith("| mapnet |") and "| 4 | " in lines[-1] and "±" in lines[-1]
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
     done = harness.run([*command, "--updates", 5, "--model-options", SMALL])
-    assert done.returncode == 1 and "holds a run of 4 updates, got --updates 5" in done.stdout
+    assert done.returncode == 1 and "holds a run with --updates 4, got 5" in done.stdout

@@ -3,8 +3,8 @@
     python examples/mapnet/run.py OUT [--methods uniform mapnet] [--seeds 1 2 3] [--updates 1000]
 
 Data: lead sections of the English Wikipedia, fetched and encoded as scripts/quickstart.sh does it, unless --data names a
-data directory. An update has 128 masked rows: uniform masks 128 rows once, mapnet 64 rows twice. A run that is done is not
-run again. OUT gets table.md, curves.png, and a log, checkpoints and figures for each run.
+data directory. An update has as many masked rows either way: uniform masks 128 rows once, mapnet 64 rows twice. A run that
+is done is not run again. OUT gets table.md, curves.png, and a log, checkpoints and figures for each run.
 """
 
 import argparse
@@ -19,21 +19,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MAPNET = "--criterion mapnet --batch-size 64 --mapnet-warmup-updates {warmup}"
+MAPNET = "--criterion mapnet --batch-size {half} --mapnet-warmup-updates {warmup}"
 METHODS = {
-    "uniform": "--criterion decoupled_mlm --batch-size 128",
+    "uniform": "--criterion decoupled_mlm --batch-size {rows}",
     # half the sentences, two uniform masks each: what pairs alone do
     "uniform-pairs": MAPNET + " --mapnet-uniform-mix 1",
-    "mapnet": MAPNET + " --mapnet-uniform-mix 0.5",
+    "mapnet": MAPNET,
     # what else was tried
-    "mapnet-defaults": MAPNET,
-    "mapnet-early": "--criterion mapnet --batch-size 64 --mapnet-warmup-updates 0",
+    "mapnet-mix-0.1": MAPNET + " --mapnet-uniform-mix 0.1",
+    "mapnet-early": "--criterion mapnet --batch-size {half} --mapnet-warmup-updates 0",
     "mapnet-beta-4": MAPNET + " --mapnet-beta 4",
-    "mapnet-no-weights": MAPNET + " --mapnet-uniform-mix 0.5 --mapnet-weights none",
-    "mapnet-no-clipping": MAPNET + " --mapnet-uniform-mix 0.5 --max-importance-weight inf",
-    "mapnet-lr-0.3": MAPNET + " --mapnet-uniform-mix 0.5 --mapnet-lr-scale 0.3",
+    "mapnet-no-weights": MAPNET + " --mapnet-weights none",
+    "mapnet-no-clipping": MAPNET + " --max-importance-weight inf",
+    "mapnet-lr-0.3": MAPNET + " --mapnet-lr-scale 0.3",
     # twice the cost: as many sentences as uniform
-    "mapnet-128": "--criterion mapnet --batch-size 128 --mapnet-warmup-updates {warmup} --mapnet-uniform-mix 0.5",
+    "mapnet-twice": "--criterion mapnet --batch-size {rows} --mapnet-warmup-updates {warmup}",
 }
 SMALL = (
     "--arch roberta_base --untie-weights-roberta --encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 "
@@ -73,10 +73,12 @@ def pretrain(args, data, pieces, method, seed):
     folder = args.out / f"{method}-{seed}"
     if (folder / "found.json").exists():
         found = json.loads((folder / "found.json").read_text())
-        if found["updates"] != args.updates:
-            sys.exit(
-                f"{folder} holds a run of {found['updates']} updates, got --updates {args.updates}: choose another OUT"
-            )
+        for name in ("updates", "masked_rows"):
+            if found.get(name, getattr(args, name)) != getattr(args, name):
+                option = "--" + name.replace("_", "-")
+                sys.exit(
+                    f"{folder} holds a run with {option} {found[name]}, got {getattr(args, name)}: choose another OUT"
+                )
         return found
     folder.mkdir(parents=True, exist_ok=True)
     command = [
@@ -98,7 +100,8 @@ def pretrain(args, data, pieces, method, seed):
         --save-interval-updates {min(5 * args.every, args.updates)} --no-epoch-checkpoints --no-last-checkpoints --log-format json
         --log-interval {args.every}
     """.split()
-    command += METHODS[method].format(warmup=args.warmup).split() + ["--save-dir", folder / "checkpoints"]
+    rows = dict(rows=args.masked_rows, half=args.masked_rows // 2)
+    command += METHODS[method].format(warmup=args.warmup, **rows).split() + ["--save-dir", folder / "checkpoints"]
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", pieces] if pieces else []
     command += [] if args.gpu else ["--cpu"]
     text = call(command, folder / "train.log")
@@ -112,6 +115,7 @@ def pretrain(args, data, pieces, method, seed):
     curve = {int(v["valid_num_updates"]): float(v["valid_loss"]) for v in valid}
     found = {
         "updates": args.updates,
+        "masked_rows": args.masked_rows,
         "curve": [[u, walls.get(u, math.nan), loss] for u, loss in sorted(curve.items())],
         "last": {k: v for k, v in steps[-1].items() if k.startswith(("propos", "prefer", "effect", "clip"))},
     }
@@ -149,7 +153,8 @@ def steps_to(curve, loss):
 
 def table(args, runs, variances):
     lines = [
-        f"{args.updates} updates of 128 masked rows; validation loss in bits a token, mean (lowest to highest) of seeds "
+        f"{args.updates} updates of {args.masked_rows} masked rows; validation loss in bits a token, "
+        "mean (lowest to highest) of seeds "
         f"{', '.join(map(str, args.seeds))}\n",
         "| method | last loss | updates to uniform's last loss | seconds an update |",
         "|---|---|---|---|",
@@ -201,6 +206,7 @@ def main():
     parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=["uniform", "uniform-pairs", "mapnet"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--updates", type=int, default=1000)
+    parser.add_argument("--masked-rows", type=int, default=128, help="masked rows of an update, an even number")
     parser.add_argument("--warmup", type=int, default=500, help="updates before MAP-Net masks (its pairs are uniform)")
     parser.add_argument("--every", type=int, default=50, help="updates between validations")
     parser.add_argument("--rate", type=float, default=0.4)
