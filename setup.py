@@ -30,6 +30,7 @@ setup(
         "tensorboard": ["tensorboard"],
         "pmi": ["duckdb>=1.0", "zstandard"],
         "spark": ["pyspark>=3.5"],
+        "variance": ["tqdm", "matplotlib"],
         "fisher": ["safetensors", "tqdm", "matplotlib"],
         "test": [
             *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),

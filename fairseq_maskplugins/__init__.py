@@ -63,6 +63,7 @@ if __name__ == _NAME:
     from .decoupled_mlm import criterion, task  # noqa: F401
     from .drop_token import model as drop_token_model  # noqa: F401
     from .mae import model as mae_model  # noqa: F401
+    from .mapnet import criterion as mapnet_criterion  # noqa: F401
     from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
 
     __version__ = "0.1.0"

@@ -61,6 +61,21 @@ CASES = [
         "mae_roberta_base",
         "MAERobertaModel",
     ),
+    _case(
+        "mapnet",
+        f"--criterion mapnet --mapnet-warmup-updates 1 --mapnet-embed-dim 16 --mapnet-lr-scale 3 --update-freq 2 {SP}",
+        "criterion",
+        "mapnet",
+        "MapNetCriterion",
+    ),
+    _case(
+        "mapnet_shared",
+        "--criterion mapnet --mapnet-share-embeddings --mapnet-warmup-updates 0 --arch mae_roberta_base "
+        "--corruption-rate 0.3 --prediction-rate 0.5 --random-token-prob 0.1 --mapnet-layers 1",
+        "criterion",
+        "mapnet",
+        "MapNetCriterion",
+    ),
     _case("schedule", "--mask-prob 0.6 --mask-prob-final 0.2", "task", "decoupled_mlm", "DecoupledMLMTask"),
     _case("child_adam", "--optimizer child_tuning_adam --amp", "optimizer", "child_tuning_adam", "ChildTuningAdam"),
     _case(

@@ -14,6 +14,7 @@ from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.pieces import byte_alphabet
 from fairseq_maskplugins.show_masks import measure
 from fairseq_maskplugins.show_masks.measure import KEPT, MASKED, RANDOM, SAME, Token, Totals
+from fairseq_maskplugins.show_masks.shade import join_words, render_section, render_shaded, render_weights
 from fairseq_maskplugins.show_masks.svg import nice_ticks
 from fairseq_maskplugins.show_masks.terminal import render_histogram, render_row
 from fairseq_maskplugins.show_masks.texts import printable
@@ -194,3 +195,33 @@ def test_phrases_in_byte_level_bpe(tmp_path, capsys):
     plain = [row.encode().decode("unicode_escape").encode("latin-1").decode() for row in rows]
     assert plain[0] == "<s> [New york] [is] [é à] [côté] </s>"
     assert plain[1] == "<s> [in] [new York][,] [café noir] [ÉTÉ] </s>"
+
+
+def test_words_of_a_proposal_by_hand():
+    """Six tokens, five maskable, two words of two pieces: a word's weight is the mean of n q over its pieces."""
+    texts = ["<s>", " a<b", " new", "er", " York", "shire"]
+    q = np.array([0.0, 0.05, 0.4, 0.2, 0.05, 0.3])
+    words = join_words(texts, q, np.array([0, 1, 1, 1, 1, 1], dtype=bool))
+    assert [word.text for word in words] == [" a<b", " newer", " Yorkshire"]
+    assert [word.weight for word in words] == pytest.approx([0.25, 1.5, 0.875])
+    assert render_weights(words) == "a<b:0.2 newer:1.5 Yorkshire:0.9"
+    shaded, flat = render_shaded(words), render_shaded(words, uniform=True)
+    assert "a&lt;b" in shaded and re.findall(r", ([\d.]+)\)", shaded) == ["0.06", "0.38", "0.22"]
+    assert set(re.findall(r", ([\d.]+)\)", flat)) == {"0.25"}
+    assert render_section([words], "x<y.pt").count('<p class="row') == 2
+    # a piece after a special begins a word
+    assert len(join_words(["a", "<unk>", "b"], np.array([0.5, 0, 0.5]), np.array([True, False, True]))) == 2
+
+
+def test_proposal_of_a_checkpoint(corpus, tmp_path, capsys):
+    options = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --mapnet-warmup-updates 0 --max-update 2"
+    harness.train(corpus / "bin", tmp_path, *options.split())
+    page = tmp_path / "page.html"
+    more = ["--rows", 2, "--measure", 2, "--checkpoint", tmp_path / "checkpoint_last.pt", "--html", page]
+    assert show(corpus, OPTIONS, *more) == 0
+    weights = [float(w) for w in re.findall(r":(\d+\.\d)", capsys.readouterr().out.split("proposal for row")[1])]
+    assert len(weights) > 5 and 0.8 < sum(weights) / len(weights) < 1.2
+    text = page.read_text(encoding="utf-8")
+    assert "What MAP-Net would mask" in text and text.count("times as often as uniformly") >= 2 * len(weights)
+    with pytest.raises(UsageError, match="--checkpoint nowhere.pt: no such checkpoint"):
+        show(corpus, OPTIONS, "--checkpoint", "nowhere.pt")

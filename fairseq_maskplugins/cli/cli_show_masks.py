@@ -25,6 +25,7 @@ from ..maskers import MASKERS, build_masker
 from ..rng import RowDraws
 from ..show_masks.measure import RANDOM, Token, Totals, classify, histogram, run_lengths
 from ..show_masks.page import render_page
+from ..show_masks.shade import Word, join_words, render_section, render_weights
 from ..show_masks.terminal import render_legend, render_row, render_totals
 from ..show_masks.texts import entry_texts
 
@@ -39,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--epoch", type=int, default=1, help="epoch whose masks are drawn, 1 or more (default: 1)")
     own.add_argument("--update", type=int, default=0, help="update number, for rate schedules (default: 0)")
     own.add_argument("--html", metavar="FILE", help="also write a page with the rows, the figures and plots")
+    own.add_argument(
+        "--checkpoint", metavar="FILE", help="of --criterion mapnet: also show what its proposer would mask"
+    )
     own.add_argument("--seed", type=int, default=1, help="as for fairseq-train (default: 1)")
     own.add_argument("--max-update", type=int, default=0, help="as for fairseq-train: where rate schedules end")
     bpe = parser.add_argument_group("the tokenizer of the data, as for fairseq-train")
@@ -69,6 +73,8 @@ def run(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
     if args.html and not os.path.isdir(os.path.dirname(find_place(args.html))):
         raise UsageError(f"--html {args.html}: its folder does not exist")
+    if args.checkpoint and not os.path.isfile(args.checkpoint):
+        raise UsageError(f"--checkpoint {args.checkpoint}: no such checkpoint")
     task = DecoupledMLMTask.setup_task(_task_config(args))
     task.load_dataset(args.split)
     dataset = task.datasets[args.split]
@@ -90,10 +96,14 @@ def run(args: argparse.Namespace) -> None:
             name = f"row {index}" + (f", copy {number + 1} of {len(copies)}" if len(copies) > 1 else "")
             print(f"{name}: {render_row(tokens, colour)}\n")
     print("\n".join(render_totals(totals, rates.corruption, rates.prediction)))
+    proposals = _propose(task, dataset, indices[: args.rows], texts, args) if args.checkpoint else []
+    for index, words in zip(indices, proposals):
+        print(f"\nproposal for row {index}, relative to uniform: {render_weights(words)}")
     if args.html:
         runs, left_out = _compare(task, dataset, indices, rates, args)
         title = f"Masks of {args.data}, {args.split}: --masker {task.masker_name}"
-        page = render_page(title, _command(), rows, totals, (rates.corruption, rates.prediction), runs, left_out)
+        more = render_section(proposals, args.checkpoint) if args.checkpoint else ""
+        page = render_page(title, _command(), rows, totals, (rates.corruption, rates.prediction), runs, left_out, more)
         _write(args.html, page)
         print(f"\nwrote {args.html}")
 
@@ -148,6 +158,26 @@ def _read_batch(
         [tokens_of(row * rates.copies + copy) for copy in range(rates.copies)]
         for row in range(min(shown, len(maskable)))
     ]
+
+
+def _propose(
+    task: Any, dataset: Any, indices: np.ndarray, texts: List[str], args: argparse.Namespace
+) -> List[List[Word]]:
+    """Words of the rows with their weights under the checkpoint's proposer."""
+    from .checkpoint_run import load_run, require_proposer
+
+    loaded = load_run(args.checkpoint, args.data)
+    criterion = require_proposer(loaded, args.checkpoint, "--checkpoint")
+    if loaded.task.dictionary.symbols != task.dictionary.symbols:
+        raise UsageError(f"--checkpoint {args.checkpoint}: its dictionary is not that of {args.data}")
+    rows = []
+    for index in indices:
+        tokens = dataset.collater([dataset[int(index)]])["net_input"]["src_tokens"]
+        maskable = torch.from_numpy(task.planner.vocabulary.maskable)[tokens]
+        with torch.no_grad():
+            q = criterion.propose(loaded.model, tokens, maskable).exp()
+        rows.append(join_words([texts[t] for t in tokens[0]], q[0].numpy(), maskable[0].numpy()))
+    return rows
 
 
 def _compare(

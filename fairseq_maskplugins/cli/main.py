@@ -24,6 +24,10 @@ COMMANDS = {
     ),
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
     "show-masks": ("fairseq_maskplugins.cli.cli_show_masks", "print rows of a data directory as they would be masked"),
+    "variance": (
+        "fairseq_maskplugins.cli.cli_variance",
+        "gradient variance of a checkpoint, split into what comes from data and what from masks",
+    ),
     "pmi": ("fairseq_maskplugins.cli.cli_pmi", "build a PMI vocabulary, and measure one"),
 }
 

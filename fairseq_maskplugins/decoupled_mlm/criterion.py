@@ -34,26 +34,38 @@ class DecoupledMLMCriterion(FairseqCriterion):
     def forward(
         self, model: torch.nn.Module, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[torch.Tensor, torch.Tensor, Dict[str, Any]]:
-        source, target = sample["net_input"]["src_tokens"], sample["target"]
+        loss, selected = self.predict(model, sample)
+        logging_output = self.summarise(sample, loss.detach(), selected)
+        return loss.sum() if reduce else loss, logging_output["sample_size"], logging_output
+
+    def predict(self, model: torch.nn.Module, sample: Dict[str, Any]) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The loss of each predicted token ``[N]``, and where they are, bool ``[B, T]``.
+
+        Where nothing is predicted that is one position all the same, towards padding, and its loss is 0.
+        """
+        target = sample["target"]
         predicted = target.ne(self.padding_idx)
-        sample_size = predicted.sum()
         # where nothing is predicted one position is, towards padding, which costs nothing; no device-to-host transfer
         first = torch.zeros_like(predicted)
         first[:1, :1] = True
         selected = torch.where(predicted.any(), predicted, first)
         logits = model(**sample["net_input"], masked_tokens=selected)[0]
         logits = logits.reshape(-1, logits.size(-1))
-        chosen = target[selected]
-        loss = modules.cross_entropy(logits, chosen, reduction="none", ignore_index=self.padding_idx)
-        logging_output = {
-            "loss": loss.detach().sum(),
+        loss = modules.cross_entropy(logits, target[selected], reduction="none", ignore_index=self.padding_idx)
+        return loss, selected
+
+    def summarise(self, sample: Dict[str, Any], loss: torch.Tensor, selected: torch.Tensor) -> Dict[str, Any]:
+        """The logging output for what :meth:`predict` gave."""
+        source, target = sample["net_input"]["src_tokens"], sample["target"]
+        predicted = target.ne(self.padding_idx)
+        return {
+            "loss": loss.sum(),
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
-            "sample_size": sample_size,
-            **sum_by_kind(loss.detach(), source[selected], chosen, self.mask_idx),
+            "sample_size": predicted.sum(),
+            **sum_by_kind(loss, source[selected], target[selected], self.mask_idx),
             **self.count_rates(sample, predicted),
         }
-        return loss.sum() if reduce else loss, sample_size, logging_output
 
     def count_rates(self, sample: Dict[str, Any], predicted: torch.Tensor) -> Dict[str, Any]:
         """Counts for the measured rates; empty for samples of another task, which carry no uncorrupted tokens."""

@@ -1,5 +1,6 @@
 """``--task decoupled_mlm``: fairseq's ``masked_lm`` with separate rates, maskers, schedules and keyed masks."""
 
+import inspect
 import logging
 import os
 from typing import Any, Dict, Optional
@@ -9,6 +10,7 @@ import torch
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.shorten_dataset import maybe_shorten_dataset
+from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMTask
 
@@ -55,6 +57,8 @@ class DecoupledMLMTask(MaskedLMTask):
             )
         self.masker_name = "whole_word" if cfg.mask_whole_words else cfg.masker
         self._planner: Optional[Planner] = None
+        self.embedding_width: Optional[int] = None  # of the model that was built last
+        self.masks_per_row = 1  # as the criterion that was built last says
 
     @classmethod
     def setup_task(cls, cfg: Any, **unused: Any) -> "DecoupledMLMTask":
@@ -100,7 +104,8 @@ class DecoupledMLMTask(MaskedLMTask):
         path = os.path.join(paths[(epoch - 1) % len(paths)], split)
         dataset = self._open(path, split, combine)
         blocks = build_blocks(dataset.sizes, self.cfg.sample_break_mode, self.cfg.tokens_per_sample - 1)
-        loaded = MaskPlanDataset(dataset, blocks, planner, self.cfg.seed, self.schedule.max_copies, path)
+        copies = self.schedule.max_copies * self.masks_per_row
+        loaded = MaskPlanDataset(dataset, blocks, planner, self.cfg.seed, copies, path)
         _check_stream(loaded, len(self.dictionary), self.mask_idx if self.mask_in_dictionary else None)
         logger.info(f"loaded {len(loaded)} blocks from: {path}")
         # the cache of batch iterators would keep every shard that was ever loaded, with its workers
@@ -124,6 +129,9 @@ class DecoupledMLMTask(MaskedLMTask):
 
     def build_model(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         model = super().build_model(cfg, *args, **kwargs)
+        _check_model(model, cfg)
+        embedding = find_embedding(model, len(self.dictionary))
+        self.embedding_width = None if embedding is None else embedding.size(1)
         limit = model.max_positions() if hasattr(model, "max_positions") else None
         if isinstance(limit, int) and self.cfg.sample_break_mode in FILLED_MODES and self.cfg.tokens_per_sample > limit:
             raise UsageError(
@@ -131,6 +139,11 @@ class DecoupledMLMTask(MaskedLMTask):
                 f"{self.cfg.tokens_per_sample}"
             )
         return model
+
+    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        criterion = super().build_criterion(cfg, *args, **kwargs)
+        self.masks_per_row = getattr(criterion, "masks_per_row", 1)
+        return criterion
 
     def max_positions(self) -> None:
         return None  # rows are as long as they are; the model's own limit holds
@@ -155,12 +168,33 @@ class DecoupledMLMTask(MaskedLMTask):
         update_num: int,
         ignore_grad: bool = False,
     ) -> Any:
-        sample = self.mask_batch(sample, self.schedule.at(update_num))
+        rates = self.schedule.at(update_num)
+        if getattr(criterion, "chooses_masks", False):
+            sample = {**sample, "rates": rates, "update_num": update_num}  # it ranks the tokens, and calls mask_batch
+        else:
+            sample = self.mask_batch(sample, rates)
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def valid_step(self, sample: Dict[str, Any], model: torch.nn.Module, criterion: Any, **kwargs: Any) -> Any:
         """Validate at the rates of update 0. Validation data stays at epoch 1, so its masks never change."""
         return super().valid_step(self.mask_batch(sample, self.schedule.start), model, criterion, **kwargs)
+
+
+def find_embedding(model: torch.nn.Module, size: int) -> Optional[torch.Tensor]:
+    """The model's token embeddings ``[V, C]``: the first table of ``size`` rows, or None."""
+    tables = (m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding) and m.num_embeddings == size)
+    return next(tables, None)
+
+
+def _check_model(model: torch.nn.Module, cfg: Any) -> None:
+    """Refuse architectures that are not masked language models: criterions ask for logits at chosen positions."""
+    takes = inspect.signature(model.forward).parameters.values()
+    chosen = any(p.name == "masked_tokens" or p.kind == p.VAR_KEYWORD for p in takes)
+    if not chosen or isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
+        raise UsageError(
+            f"--arch must be a masked language model (roberta_base and its like): {getattr(cfg, 'arch', cfg)} does not "
+            "take the positions to predict"
+        )
 
 
 def _check_options(cfg: Any) -> None:

@@ -87,6 +87,7 @@ def render_page(
     rates: Tuple[float, float],
     runs: Dict[str, Sequence[float]],
     left_out: Dict[str, str],
+    sections: str = "",
 ) -> str:
     """The whole page.
 
@@ -98,6 +99,7 @@ def render_page(
         rates: corruption and prediction rate asked for.
         runs: for each masker the shares of runs of corrupted tokens by length, the last one "or longer".
         left_out: maskers without a line in that plot, and why.
+        sections: HTML to put at the end.
     """
     units = [float(count) / max(1, int(totals.units.sum())) for count in totals.units]
     plots: List[Tuple[str, str]] = [
@@ -147,6 +149,7 @@ def render_page(
 <p>{legend} &nbsp; A thin line stands where a unit begins; small type is what a random token became; a copy of a row is
 set in from its left.</p>
 {render_rows(rows)}
+{sections}
 </body>
 </html>
 """

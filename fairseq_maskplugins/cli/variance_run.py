@@ -1,0 +1,143 @@
+"""The gradients behind ``maskplugins variance``: one row and one mask at a time."""
+
+import argparse
+import json
+import math
+import re
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+
+from ..decoupled_mlm.apply import PLAN_KEY
+from ..decoupled_mlm.criterion import DecoupledMLMCriterion
+from ..decoupled_mlm.plan import Planner
+from ..decoupled_mlm.rates import Rates
+from ..errors import UsageError
+from ..mapnet.proposal import draw_pair
+from ..maskers import build_masker
+from ..rng import RowDraws
+from ..variance.moments import decompose
+from ..variance.report import Line, render_plot, render_table, write_whole
+from .checkpoint_run import load_run, require_proposer
+
+
+def compute(args: argparse.Namespace) -> None:
+    bpe = None if args.bpe is None else {"_name": args.bpe, "sentencepiece_model": args.sentencepiece_model}
+    loaded = load_run(args.checkpoint, args.data, {"pmi_vocab": args.pmi_vocab}, bpe)
+    task = loaded.task
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    model, criterion = loaded.model.to(device), loaded.criterion.to(device)
+    chosen = [p for name, p in model.named_parameters() if p.requires_grad and re.search(args.params, name)]
+    if not chosen:
+        raise UsageError(f"--params {args.params} matches none of the model's parameters")
+    if any(name.split("@")[0] == "mapnet" for name in args.maskers):
+        require_proposer(loaded, args.checkpoint, "--maskers mapnet")
+    task.load_dataset(args.split)
+    dataset = task.datasets[args.split]
+    if len(dataset) < args.rows:
+        raise UsageError(f"--rows must be at most the rows of {args.split}, {len(dataset)}, got {args.rows}")
+    order = np.argsort(RowDraws(args.seed, 0, np.arange(len(dataset))).bits("variance", 1)[:, 0])
+    rows = [int(row) for row in order[: args.rows]]
+    rates = [Rates(rate, rate) for rate in args.rates] if args.rates else [task.schedule.start]
+    masking = {name: _masking(name, task, model, criterion, args.seed) for name in args.maskers}
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        raise UsageError("maskplugins variance needs tqdm: pip install 'fairseq_maskplugins[variance]'") from None
+    print(
+        f"{sum(p.numel() for p in chosen)} entries of {len(chosen)} parameters; {args.rows} rows, {args.masks} masks each"
+    )
+    lines: List[Line] = []
+    with tqdm(total=len(rates) * len(masking) * args.rows, unit="rows") as progress:
+        for pair in rates:
+            for name, mask in masking.items():
+
+                def gradient(row: int, r: int, mask: Masking = mask, pair: Rates = pair) -> Tuple[torch.Tensor, float]:
+                    sample = dataset.collater([dataset[row]])
+                    return _gradient(model, criterion, chosen, *mask(_move(sample, device), pair, r))
+
+                found = decompose(gradient, rows, args.masks, args.groups, lambda: progress.update(1))
+                found["loss"] = type(found["loss"])(*(value / math.log(2) for value in found["loss"]))
+                lines.append(Line(name, pair.corruption, pair.prediction, found))
+    print(render_table(lines))
+    if args.json:
+        found = [{**line._asdict(), "found": {k: v._asdict() for k, v in line.found.items()}} for line in lines]
+        write_whole(args.json, json.dumps(found, indent=1).encode())
+    if args.png:
+        write_whole(args.png, render_plot(lines, f"{args.rows} rows, {args.masks} masks each, 95% intervals"))
+        print(f"wrote {args.png}")
+
+
+Masking = Callable[[Dict[str, Any], Rates, int], Tuple[Dict[str, Any], torch.Tensor]]
+
+
+def _masking(name: str, task: Any, model: torch.nn.Module, criterion: Any, seed: int) -> Masking:
+    """A function from a row, rates and the mask's number to a masked sample and the weights of its positions."""
+    if name.split("@")[0] == "mapnet":
+        mix = parse_mix(name)
+        return lambda sample, rates, r: _propose(sample, rates, r, task, model, criterion, seed, mix)
+    cfg = task.cfg
+    masker = build_masker(name, cfg, task.planner.vocabulary)
+    planner = Planner(masker, cfg.mask_budget, cfg.random_token_prob, cfg.leave_unmasked_prob)
+
+    def mask(sample: Dict[str, Any], rates: Rates, r: int) -> Tuple[Dict[str, Any], torch.Tensor]:
+        tokens = sample["net_input"]["src_tokens"]
+        plan = planner.draw(tokens.cpu().numpy(), RowDraws(seed, r + 1, sample["id"].cpu().numpy()))
+        moved = {k: None if v is None else torch.from_numpy(v).to(tokens.device) for k, v in plan._asdict().items()}
+        masked = task.mask_batch({**sample, PLAN_KEY: moved}, rates)
+        return masked, torch.ones(masked["target"].shape, device=tokens.device)
+
+    return mask
+
+
+def parse_mix(name: str) -> Optional[float]:
+    """``mapnet@0.5`` to 0.5, ``mapnet`` to None."""
+    _, at, text = name.partition("@")
+    try:
+        mix = float(text) if at else None
+    except ValueError:
+        mix = -1.0
+    if mix is not None and not 0 <= mix <= 1:
+        raise UsageError(f"--maskers mapnet@EPS: EPS, the uniform share, must lie in [0, 1], got {text!r}")
+    return mix
+
+
+def _propose(
+    sample: Dict[str, Any],
+    rates: Rates,
+    r: int,
+    task: Any,
+    model: torch.nn.Module,
+    criterion: Any,
+    seed: int,
+    mix: Optional[float],
+) -> Tuple[Dict[str, Any], torch.Tensor]:
+    tokens, plan = sample["net_input"]["src_tokens"], sample[PLAN_KEY]
+    with torch.no_grad():
+        log_q = criterion.propose(model, tokens, plan["depth"] <= plan["count"][:, None], mix)
+    pair = draw_pair(log_q, (seed, r), sample["id"])
+    pair = pair._replace(perturbed=pair.perturbed[:, :1], depth=pair.depth[:, :1])  # independent masks, not pairs
+    masked = task.mask_batch({**sample, PLAN_KEY: {**plan, "depth": pair.depth[:, 0]}}, rates)
+    predicted = masked["target"].ne(task.dictionary.pad())
+    taken = predicted.view(1, 1, masked["copies"], -1).any(2)
+    weight = criterion.weigh(log_q, pair, taken, plan["count"]).weight
+    return masked, weight[0].expand(predicted.shape)
+
+
+def _gradient(
+    model: torch.nn.Module, criterion: Any, parameters: List[torch.Tensor], sample: Dict[str, Any], weight: torch.Tensor
+) -> Tuple[torch.Tensor, float]:
+    """Gradient of the mean (weighted) loss over the row's predicted tokens, as one vector, and that loss."""
+    with torch.enable_grad():
+        loss, selected = DecoupledMLMCriterion.predict(criterion, model, sample)
+        loss = (loss * weight[selected].type_as(loss)).mean()
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    flat = [torch.zeros_like(p).flatten() if g is None else g.flatten() for g, p in zip(found, parameters)]
+    return torch.cat(flat).float(), float(loss.detach())
+
+
+def _move(value: Any, device: torch.device) -> Any:
+    if isinstance(value, dict):
+        return {key: _move(item, device) for key, item in value.items()}
+    return value.to(device) if torch.is_tensor(value) else value

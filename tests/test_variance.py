@@ -1,0 +1,143 @@
+"""The variance decomposition: exact on a toy by enumeration, the theorem's claim, and the command."""
+
+import json
+
+import harness
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.mapnet.proposal import draw_pair, log_inclusion, propose, weigh
+from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.variance.moments import decompose, student, summarise
+
+ROWS, OUTCOMES, WIDTH = 7, 5, 6
+
+
+def population():
+    """A gradient for every row and mask of a small world."""
+    rng = np.random.RandomState(0)
+    return rng.randn(ROWS, 1, WIDTH) + 1.5 * rng.randn(ROWS, OUTCOMES, WIDTH)
+
+
+def exact_terms(g):
+    """By enumeration of all rows and masks, in loops."""
+    means = [sum(row) / OUTCOMES for row in g]
+    whole = sum(means) / ROWS
+    data = sum(float((m - whole) @ (m - whole)) for m in means) / ROWS
+    mask = sum(float((x - m) @ (x - m)) for row, m in zip(g, means) for x in row) / (ROWS * OUTCOMES)
+    total = sum(float((x - whole) @ (x - whole)) for row in g for x in row) / (ROWS * OUTCOMES)
+    assert total == pytest.approx(data + mask)
+    return {"data": data, "mask": mask, "total": total}
+
+
+def test_estimates_are_unbiased_and_add_up():
+    g = population()
+    exact = exact_terms(g)
+    draws = RowDraws(1, 0, np.arange(4000))
+    which = (draws.uniform("row", 1)[:, 0] * ROWS).astype(int)
+    masks = (draws.uniform("mask", 3) * OUTCOMES).astype(int)
+    found = decompose(lambda i, r: (torch.from_numpy(g[which[i], masks[i, r]]), float(which[i])), range(4000), 3, 40)
+    for term in ("data", "mask", "total"):
+        # 95% intervals, so twice their width: a wrong divisor is off by far more
+        assert abs(found[term].value - exact[term]) < 2 * found[term].error < 0.2 * exact[term], term
+    both = found["data"].value + found["mask"].value
+    assert abs(both - found["total"].value) < 2 * found["total"].error
+    assert found["loss"].value == pytest.approx(which.mean())
+
+
+def test_data_term_is_zero_for_equal_rows():
+    g = population()[:1]
+    masks = (RowDraws(1, 0, np.arange(1000)).uniform("mask", 2) * OUTCOMES).astype(int)
+    found = decompose(lambda i, r: (torch.from_numpy(g[0, masks[i, r]]), 0.0), range(1000), 2, 20)
+    assert abs(found["data"].value) < 2 * found["data"].error and found["mask"].value > 10 * found["mask"].error
+
+
+def mask_terms(uniform_mix):
+    """Decomposition on rows of 16 positions whose gradients are independent, masks of 6; ``q`` is a mixture of the
+    gradients' norms and the uniform proposal."""
+    rows, n, k = 240, 16, 6
+    generator = torch.Generator().manual_seed(3)
+    size = torch.exp(0.8 * torch.randn(rows, n, generator=generator))
+    g = size[:, :, None] * torch.nn.functional.normalize(torch.randn(rows, n, 32, generator=generator), dim=-1)
+    maskable = torch.ones(rows, n, dtype=torch.bool)
+    log_q = propose(size.log(), maskable, 1.0, uniform_mix)
+
+    def gradient(row, r):
+        one = slice(row, row + 1)
+        pair = draw_pair(log_q[one], (5, r), torch.tensor([row]))
+        taken = pair.depth.floor() < k
+        weight = weigh(log_inclusion(log_q[one], pair.perturbed, taken), taken, torch.tensor([n])).weight
+        return (weight[0, 0, :, None] * g[row]).sum(0) / k, 0.0
+
+    return decompose(gradient, range(rows), 4, 12)
+
+
+def test_proportional_proposal_lowers_the_mask_term():
+    proportional, mixed, uniform = (mask_terms(mix) for mix in (0.0, 0.5, 1.0))
+    assert proportional["mask"].value + proportional["mask"].error < uniform["mask"].value - uniform["mask"].error
+    assert proportional["mask"].value < 0.75 * uniform["mask"].value
+    assert proportional["mask"].value < mixed["mask"].value < uniform["mask"].value
+    # uniform without replacement: (1 - k/n) / k times the variance of the positions' gradients, in loops
+    generator = torch.Generator().manual_seed(3)
+    size = torch.exp(0.8 * torch.randn(240, 16, generator=generator))
+    g = size[:, :, None] * torch.nn.functional.normalize(torch.randn(240, 16, 32, generator=generator), dim=-1)
+    exact = float((g - g.mean(1, keepdim=True)).pow(2).sum(-1).sum(1).mean() / 15) * (1 - 6 / 16) / 6
+    assert abs(uniform["mask"].value - exact) < 2 * uniform["mask"].error
+
+
+def test_intervals():
+    for freedom in (1, 7, 30, 31, 100):
+        assert student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-3)
+    values = [1.0, 2.0, 4.0]
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    found = summarise(values)
+    assert (found.value - found.error, found.value + found.error) == pytest.approx((low, high), rel=1e-3)
+    with pytest.raises(ValueError, match="2 rows a group, got 2, 4 and 1"):
+        decompose(None, range(7), 2, 4)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_bin, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("variance")
+    options = (
+        "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 1 --mapnet-warmup-updates 1 --max-update 2".split()
+    )
+    harness.train(data_bin, folder, *options)
+    return folder / "checkpoint_last.pt"
+
+
+def test_command(checkpoint, corpus, tmp_path, capsys):
+    out = [str(tmp_path / name) for name in ("v.png", "v.json")]
+    bpe = ["--bpe", "sentencepiece", "--sentencepiece-model", str(corpus / "sp.model")]
+    arguments = ["variance", str(checkpoint), str(corpus / "bin"), "--maskers"]
+    arguments += ["uniform", "whole_word", "span", "mapnet@0.2"]
+    arguments += ["--rates", "0.15", "0.4", "--rows", "8", "--masks", "2", "--groups", "2", "--params", "embed_tokens"]
+    assert main([*arguments, *bpe, "--png", out[0], "--json", out[1], "--cpu"]) == 0
+    printed = capsys.readouterr().out
+    found = json.load(open(out[1]))
+    assert [line["masker"] for line in found] == ["uniform", "whole_word", "span", "mapnet@0.2"] * 2
+    assert all(line["found"]["mask"]["value"] > 0 for line in found)
+    assert "of 1 parameters" in printed and printed.count("| span |") == 2
+    assert open(out[0], "rb").read(4) == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ("--masks 1", "--masks must be at least 2, got 1"),
+        ("--rows 10 --groups 4", "--rows must be a multiple of --groups, 4"),
+        ("--rates 1.5", r"--rates must lie in \(0, 1\], got 1.5"),
+        ("--params (", r"--params \(: no regular expression"),
+        ("--png /nowhere/x.png", "--png /nowhere/x.png: its folder does not exist"),
+        ("--params nothing --rows 4 --groups 2", "--params nothing matches none of the model's parameters"),
+        ("--rows 100000 --groups 2", "--rows must be at most the rows of train"),
+        ("--maskers mapnet@2 --rows 4 --groups 2", r"EPS, the uniform share, must lie in \[0, 1\], got '2'"),
+        ("--maskers other --rows 4 --groups 2", "--masker must be one of"),
+    ],
+)
+def test_refusals(checkpoint, data_bin, options, text):
+    with pytest.raises(ValueError, match=text):
+        main(["variance", str(checkpoint), str(data_bin), "--cpu", *options.split()])
