@@ -145,6 +145,25 @@ def test_pieces_that_cut_a_character(tmp_path):
     assert units(planner, pieces, "▁caf A B ▁noir ▁caf ▁noir") == ["▁cafAB▁noir", "▁caf", "▁noir"]
 
 
+def test_punctuation_that_is_cut_in_pieces(tmp_path):
+    """Byte-level pieces: GPT-2 has curly quotes in two."""
+    pieces = Pieces("▁A", "B", "C", "▁New", "▁York", ",", "▁D")
+    for name, data in (
+        ("▁A", "“".encode()[:2]),
+        ("B", "“".encode()[2:]),
+        ("C", "”".encode()[2:]),
+        ("▁D", "é".encode()[:1]),
+    ):
+        pieces.pieces[NSPECIAL + pieces.symbols.index(name)] = data
+    planner = make(tmp_path, pieces, ["new york"])
+    # the first two bytes of both quotes are the same: "A C" is the closing one, here at a word's end
+    assert units(planner, pieces, "▁New ▁York ▁A C") == ["▁New▁York", "▁AC"]
+    pieces.begins[NSPECIAL] = False
+    assert units(planner, pieces, "▁New ▁York ▁A C , ▁York ▁A B ▁New") == ["▁New▁York", "▁AC,", "▁York▁AB", "▁New"]
+    # a part of a letter is none, and neither is a character that stays cut
+    assert units(planner, pieces, "▁New ▁D C ▁York ▁A") == ["▁New", "▁DC", "▁York▁A"]
+
+
 def test_overlaps_are_settled_half_and_half(tmp_path, city):
     """ "new york" and "york city" on "new york city": each wins in half of 20,000 rows, within 4.5 standard errors;
     what the loser leaves is a word."""

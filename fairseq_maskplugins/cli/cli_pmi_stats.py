@@ -12,7 +12,7 @@ from fairseq.data import Dictionary, data_utils, encoders
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.registry import REGISTRIES
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 
 from ..decoupled_mlm.blocks import pad_rows
 from ..decoupled_mlm.dataset import build_blocks, build_vocabulary, open_stream
@@ -20,11 +20,11 @@ from ..decoupled_mlm.plan import BUDGETS, Planner
 from ..decoupled_mlm.register import copy_field
 from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker
-from ..maskers.pmi import token_begins
+from ..maskers.pmi import UNITS, token_begins
 from ..pmi_build.rows import Word, number_words, read_words, split_rows
 from ..pmi_build.stats import Measured, count_covered, count_masked, find_occurrences, read_list, uniform_probability
 from ..pmi_build.text import find_files, read_batches
-from ..pmi_build.words import WordSplitter
+from ..pmi_build.words import MODES, WordSplitter
 from ..vocabulary import Vocabulary
 
 BATCH = 256
@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default="train", help="of DATA (default: train)")
     parser.add_argument(
         "--text", nargs="+", metavar="FILE", help="measure on text instead; every word is a token, a line is a row"
+    )
+    parser.add_argument(
+        "--words",
+        default="whitespace",
+        help=f"of --text, as for pmi build: {', '.join(MODES)} (with --sentencepiece-model) (default: whitespace)",
     )
     parser.add_argument("--rows", type=int, default=2000, help="how many, evenly spaced; 0 for all (default: 2000)")
     parser.add_argument("--tokens-per-sample", type=int, default=512, help="longest row, <s> included (default: 512)")
@@ -84,6 +89,8 @@ def run(args: argparse.Namespace) -> Optional[int]:
             raise UsageError(f"--rates must lie in (0, 1], got {rate:g}")
     if args.mask_budget is not None and args.mask_budget not in BUDGETS:
         raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {args.mask_budget!r}")
+    if args.pmi_unit not in UNITS:
+        raise UsageError(f"--pmi-unit must be {' or '.join(UNITS)}, got {args.pmi_unit!r}")
     phrases = read_list(args.list, args.keep_case)
     lengths: Dict[int, int] = {}
     for phrase in phrases:
@@ -152,7 +159,9 @@ def _spread(count: int, wanted: int) -> np.ndarray:
 
 
 def _read_text(args: argparse.Namespace) -> Rows:
-    splitter = WordSplitter(keep_case=args.keep_case)
+    model = args.sentencepiece_model if args.words == "sentencepiece" else None
+    model = None if model == MISSING else model
+    splitter = WordSplitter(args.words, args.keep_case, model)
     lines = [
         row
         for path in find_files(args.text)

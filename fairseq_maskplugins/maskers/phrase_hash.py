@@ -71,6 +71,15 @@ def fold(data: bytes, match_case: bool) -> Tuple[bytes, bool]:
     return (text if match_case else text.casefold()).encode("utf-8", errors="surrogateescape"), only
 
 
+def is_partial(data: bytes) -> bool:
+    """Whether a piece has a part of a character, as byte-level tokenizers' pieces may."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 def cut_punctuation(text: str) -> str:
     """Put spaces between a word and the punctuation at its edges, for all words of a text (words stand between spaces).
 

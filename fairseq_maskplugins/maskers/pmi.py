@@ -1,7 +1,7 @@
 """``--masker pmi``: phrases of a list are masked as one (PMI-Masking, arXiv 2010.01825)."""
 
 from dataclasses import dataclass, field
-from typing import Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import numpy as np
 
@@ -9,9 +9,12 @@ from ..errors import UsageError
 from ..rng import RowDraws
 from ..vocabulary import Vocabulary
 from .base import Masker, MaskerConfig, register_masker, require_words
-from .phrase_hash import extend, fold, hash_bytes, mix_word, powers
+from .phrase_hash import extend, fold, hash_bytes, is_partial, mix_word, powers
 from .pmi_vocab import load_phrases
 from .runs import starts_after_gap
+
+UNITS = ("word", "token")
+MOST_PARTS = 8  # pieces of a run of cut characters that is looked at
 
 
 @dataclass
@@ -52,19 +55,22 @@ class PMIMasker(Masker):
         super().__init__(config, vocabulary)
         if not config.pmi_vocab:
             raise UsageError("--masker pmi needs --pmi-vocab, a list of phrases (maskplugins pmi build makes one)")
-        if config.pmi_unit not in ("word", "token"):
-            raise UsageError(f"--pmi-unit must be word or token, got {config.pmi_unit!r}")
+        if config.pmi_unit not in UNITS:
+            raise UsageError(f"--pmi-unit must be {' or '.join(UNITS)}, got {config.pmi_unit!r}")
         self.word_begins = None
         if config.pmi_unit == "word":
             self.word_begins = require_words(vocabulary, "--masker pmi with --pmi-unit word (the other is token)")
         if vocabulary.find_pieces is None:
             raise UsageError("--masker pmi needs the text of the dictionary's entries, which this --bpe does not tell")
-        folded = [fold(piece, config.pmi_match_case) for piece in vocabulary.find_pieces()]
+        self.pieces = vocabulary.find_pieces()
+        folded = [fold(piece, config.pmi_match_case) for piece in self.pieces]
         used = vocabulary.maskable
         self.size = np.array([len(data) for data, _ in folded], dtype=np.int32) * used
         self.hash = np.array([hash_bytes(data) for data, _ in folded], dtype=np.uint64) * used
         self.punctuation = np.array([only for _, only in folded]) & used
         self.empty = used & (self.size == 0)
+        self.partial = np.array([is_partial(piece) for piece in self.pieces]) & used
+        self._cut_marks: Dict[Tuple[int, ...], bool] = {}
         self.phrases = load_phrases(config.pmi_vocab, config.pmi_match_case)
         if self.phrases.count == 0:
             raise UsageError(f"--pmi-vocab {config.pmi_vocab} has no phrase of two words or more")
@@ -99,6 +105,7 @@ class PMIMasker(Masker):
         *Shape:* ids and two bool arrays ``[B, T]`` to bool ``[B, T]``; ``starts`` are those of whole words, complete.
         """
         marks = self.punctuation[tokens].ravel()
+        self._mark_cut_characters(marks, tokens, starts)
         bare = np.flatnonzero(self.empty[tokens])
         if len(bare):  # a piece that is only the mark of a word's begin goes with what follows
             marks[bare[bare + 1 < len(marks)]] = marks[bare[bare + 1 < len(marks)] + 1]
@@ -113,6 +120,23 @@ class PMIMasker(Masker):
         words = starts.copy()
         words.ravel()[edges] = True
         return words
+
+    def _mark_cut_characters(self, marks: np.ndarray, tokens: np.ndarray, starts: np.ndarray) -> None:
+        """Set ``marks`` where byte-level pieces are punctuation only together: GPT-2 has curly quotes in two pieces."""
+        partial = self.partial[tokens].ravel()
+        if not partial.any():
+            return
+        flat = tokens.ravel()
+        # runs of such pieces, each inside a word
+        first = np.flatnonzero(partial & ~(np.append(False, partial[:-1]) & ~starts.ravel()))
+        after = np.flatnonzero(~partial | starts.ravel())
+        end = np.append(after, len(flat))[np.searchsorted(after, first, side="right")]
+        for begin, stop in zip(first.tolist(), end.tolist()):
+            if 2 <= stop - begin <= MOST_PARTS:
+                ids = tuple(flat[begin:stop].tolist())
+                if ids not in self._cut_marks:
+                    self._cut_marks[ids] = fold(b"".join(self.pieces[i] for i in ids), True)[1]
+                marks[begin:stop] = self._cut_marks[ids]
 
     def find_phrases(
         self, tokens: np.ndarray, maskable: np.ndarray, words: np.ndarray, place: np.ndarray
