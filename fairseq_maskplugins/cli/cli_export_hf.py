@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--head", metavar="NAME", help="classification head to export (default: the only one, if any)")
     kind.add_argument("--masked-lm", action="store_true", help="export the masked-LM head, though there are others")
     parser.add_argument(
-        "--labels", metavar="FILE", help="dict.txt of the labels (default: that of the checkpoint's data, else LABEL_0 ...)"
+        "--labels",
+        metavar="FILE",
+        help="dict.txt of the labels (default: that of the checkpoint's data, else LABEL_0 ...)",
     )
 
 

@@ -14,8 +14,14 @@ COMMANDS = {
         "move a pretrained model's embeddings to what its layers saw on average",
     ),
     "fisher": ("fairseq_maskplugins.cli.cli_fisher", "Fisher information and masks for ChildTuning-D"),
-    "export-hf": ("fairseq_maskplugins.cli.cli_export_hf", "write a checkpoint as a folder for Hugging Face transformers"),
-    "import-hf": ("fairseq_maskplugins.cli.cli_import_hf", "write such a folder as a fairseq checkpoint and dictionary"),
+    "export-hf": (
+        "fairseq_maskplugins.cli.cli_export_hf",
+        "write a checkpoint as a folder for Hugging Face transformers",
+    ),
+    "import-hf": (
+        "fairseq_maskplugins.cli.cli_import_hf",
+        "write such a folder as a fairseq checkpoint and dictionary",
+    ),
     "fill-mask": ("fairseq_maskplugins.cli.cli_fill_mask", "fill <mask> in sentences with a trained model"),
     "show-masks": ("fairseq_maskplugins.cli.cli_show_masks", "print rows of a data directory as they would be masked"),
     "pmi": ("fairseq_maskplugins.cli.cli_pmi", "build a PMI vocabulary, and measure one"),
