@@ -117,13 +117,18 @@ def train_gpt2(corpus):
     return json.dumps(numbers).encode(), ("\n".join(["#version: 0.2", *merges]) + "\n").encode()
 
 
-def test_gpt2(corpus, tmp_path):
+def open_gpt2(folder):
     from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 
+    files = dict(gpt2_encoder_json=str(folder / "encoder.json"), gpt2_vocab_bpe=str(folder / "vocab.bpe"))
+    return GPT2BPE(GPT2BPEConfig(**files))
+
+
+def test_gpt2(corpus, tmp_path):
     encoder, merges = train_gpt2(corpus)
     (tmp_path / "encoder.json").write_bytes(encoder)
     (tmp_path / "vocab.bpe").write_bytes(merges)
-    bpe = GPT2BPE(GPT2BPEConfig(str(tmp_path / "encoder.json"), str(tmp_path / "vocab.bpe")))
+    bpe = open_gpt2(tmp_path)
     lines = (corpus / "valid.txt").read_text().splitlines()
     dictionary = Dictionary()
     for line in lines[:5]:  # the text is where the dictionary is from: most of the tokens never occurred
@@ -151,7 +156,6 @@ def test_gpt2(corpus, tmp_path):
 def test_gpt2_there_and_back(corpus, tmp_path):
     """A folder that did not come from us: dictionary and GPT-2's files are made from its tokenizer."""
     import torch
-    from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
     from tiny_roberta import build
 
     from fairseq_maskplugins.cli.main import main
@@ -176,7 +180,7 @@ def test_gpt2_there_and_back(corpus, tmp_path):
     back.add_symbol("<mask>")
     assert back.symbols == dictionary.symbols
     harness.assert_same_weights(tmp_path / "model.pt", tmp_path / "back" / "model.pt")
-    bpe = GPT2BPE(GPT2BPEConfig(str(tmp_path / "back" / "encoder.json"), str(tmp_path / "back" / "vocab.bpe")))
+    bpe = open_gpt2(tmp_path / "back")
     text = "The old captain's harbour, 1934."
     assert encode(bpe.encode(text), back) == AutoTokenizer.from_pretrained(str(tmp_path / "hf"))(text)["input_ids"]
 
