@@ -32,9 +32,17 @@ setup(
         "spark": ["pyspark>=3.5"],
         "variance": ["tqdm", "matplotlib"],
         "fisher": ["safetensors", "tqdm", "matplotlib"],
+        # transformers 4.40 is the newest that works with torch 1.12 and Python 3.9
+        "hf": [
+            *("transformers>=4.40", "tokenizers", "sentencepiece", "protobuf", "safetensors"),
+            'transformers<4.41; python_version < "3.11"',
+        ],
         "test": [
             *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
+            # transformers 5 has its own trouble with torchaudio, see fairseq_maskplugins/hf/README.md
+            *("transformers>=4.40,<5", "tokenizers", "protobuf"),
+            'transformers<4.41; python_version < "3.11"',
         ],
         "bench": ["transformers"],
     },

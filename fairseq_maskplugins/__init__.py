@@ -43,28 +43,30 @@ def _load_canonical() -> None:
 if __name__ == _NAME:
     __path__ = _RealPath(__path__)
 
-    from .compat import (
-        copy_checkpoints_whole,
-        explain_loading,
-        note_flat_shapes,
-        protect_checkpoints,
-        require_supported_versions,
-    )
+    # "maskplugins doctor" tells what is broken where the rest can't even be imported
+    if not (sys.argv[1:2] == ["doctor"] and os.path.basename(sys.argv[0]) in ("-m", "maskplugins")):
+        from .compat import (
+            copy_checkpoints_whole,
+            explain_loading,
+            note_flat_shapes,
+            protect_checkpoints,
+            require_supported_versions,
+        )
 
-    require_supported_versions()
-    protect_checkpoints()
-    copy_checkpoints_whole()
-    note_flat_shapes()
-    explain_loading()
+        require_supported_versions()
+        protect_checkpoints()
+        copy_checkpoints_whole()
+        note_flat_shapes()
+        explain_loading()
 
-    # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
-    from .child_tuning import optimizer as child_tuning_optimizer  # noqa: F401
-    from .correct_embeddings import register as correct_embeddings_register  # noqa: F401
-    from .decoupled_mlm import criterion, task  # noqa: F401
-    from .drop_token import model as drop_token_model  # noqa: F401
-    from .mae import model as mae_model  # noqa: F401
-    from .mapnet import criterion as mapnet_criterion  # noqa: F401
-    from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
+        # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
+        from .child_tuning import optimizer as child_tuning_optimizer  # noqa: F401
+        from .correct_embeddings import register as correct_embeddings_register  # noqa: F401
+        from .decoupled_mlm import criterion, task  # noqa: F401
+        from .drop_token import model as drop_token_model  # noqa: F401
+        from .mae import model as mae_model  # noqa: F401
+        from .mapnet import criterion as mapnet_criterion  # noqa: F401
+        from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
 
     __version__ = "0.1.0"
 else:

@@ -52,7 +52,7 @@ def check_versions(
     return None
 
 
-def _installed(name: str) -> Optional[str]:
+def installed_version(name: str) -> Optional[str]:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -61,7 +61,9 @@ def _installed(name: str) -> Optional[str]:
 
 def require_supported_versions() -> None:
     """Stop, naming the combination, where this one can't work."""
-    installed = {} if metadata is None else {name: _installed(name) for name in ("fairseq", "fairseq-fixed", "torch")}
+    installed = (
+        {} if metadata is None else {name: installed_version(name) for name in ("fairseq", "fairseq-fixed", "torch")}
+    )
     problem = check_versions(
         sys.version_info[:2], installed.get("fairseq"), installed.get("fairseq-fixed"), installed.get("torch")
     )

@@ -11,6 +11,11 @@ from ..errors import UsageError
 USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq-train, such as --restore-file]
        maskplugins fisher select --fisher FILE --reserve-p P --mask FILE
        maskplugins fisher show --mask FILE [--png FILE]"""
+EXAMPLE = """examples:
+  maskplugins fisher data-bin --fisher fisher.safetensors --mask mask.safetensors --restore-file model.pt \\
+      --task sentence_prediction --criterion sentence_prediction --num-classes 2 --arch roberta_base
+  maskplugins fisher select --fisher fisher.safetensors --reserve-p 0.2 --mask mask.safetensors
+"""
 
 READS_USER_DIR = True  # among fairseq's own options
 
@@ -44,7 +49,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fisher_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="maskplugins fisher", usage=USAGE, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="maskplugins fisher",
+        usage=USAGE,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--fisher", metavar="FILE", help="where the Fisher values go (safetensors, float32)")
     parser.add_argument("--mask", metavar="FILE", help="where the mask goes (safetensors, bool)")
     parser.add_argument("--reserve-p", type=float, default=DEFAULT_RESERVE_P, help="share kept, in (0, 1] (0.3)")

@@ -29,13 +29,34 @@ COMMANDS = {
         "gradient variance of a checkpoint, split into what comes from data and what from masks",
     ),
     "pmi": ("fairseq_maskplugins.cli.cli_pmi", "build a PMI vocabulary, and measure one"),
+    "doctor": ("fairseq_maskplugins.cli.cli_doctor", "versions, GPUs, and known conflicts with the fix for each"),
+    "completion": ("fairseq_maskplugins.cli.cli_completion", "print a script for completion in the shell"),
 }
+# of the commands whose modules have no EXAMPLE
+EXAMPLES = {
+    "correct-embeddings": """examples:
+  maskplugins correct-embeddings checkpoints/checkpoint_best.pt corrected.pt
+  maskplugins correct-embeddings model.pt corrected.pt --mask-prob 0.15 --random-token-prob 0.1 --leave-unmasked-prob 0.1
+""",
+    "show-masks": """examples:
+  maskplugins show-masks data-bin --mask-prob 0.4
+  maskplugins show-masks data-bin --masker span --bpe sentencepiece --sentencepiece-model sp.model --html masks.html
+""",
+    "pmi": """examples:
+  maskplugins pmi build train.txt --output phrases.txt --size 10000
+  maskplugins pmi stats --help
+""",
+}
+STATUS = "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong"
+USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Run a command; returns its exit status (0: done, 1: failed, 2: the command line is wrong)."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="maskplugins", description="Tools beside fairseq-train: see COMMAND --help.")
+    parser = argparse.ArgumentParser(
+        prog="maskplugins", description="Tools beside fairseq-train: see COMMAND --help.", epilog=STATUS
+    )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (path, summary) in COMMANDS.items():
         sub = subparsers.add_parser(
@@ -43,10 +64,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
         )
         if name in arguments[:1]:  # importing fairseq takes seconds: only for the command that needs it
             module = importlib.import_module(path)
-            if not getattr(module, "READS_USER_DIR", False):
-                sub.epilog = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
+            own = getattr(module, "READS_USER_DIR", False)
+            if not own:
                 arguments = _import_user_dir(arguments)
             module.add_arguments(sub)
+            parts = [sub.epilog or EXAMPLES.get(name, ""), "" if own else USER_DIR_HELP]
+            sub.epilog = "\n".join(part for part in parts if part) or None
             sub.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
     return args.run(args) or 0

@@ -59,10 +59,12 @@ def build_sentencepiece(content: bytes, symbols: List[str], longest: int) -> Bui
     characters = {piece for piece in scores if len(piece) == 1} | {" "}
     present = set(symbols)
     aliases = [piece for piece in scores if piece not in present]
-    runs = {s for s in symbols if s not in scores and s not in (*SPECIALS, MASK) and not set(s) & characters}
+    others = {s for s in symbols if s not in scores and s not in (*SPECIALS, MASK)}  # padding words, too
+    runs = {s for s in others if not set(s) & characters}
     unigram = model.trainer_spec.model_type == UNIGRAM
     marked = runs if unigram and not fallback else set()
-    tokens = [f"{OPEN}{s}{CLOSE}" if s in marked else s for s in symbols]
+    # under these names no text leads to them but through the marks; BPE and byte fallback have no use for the marks
+    tokens = [f"{OPEN}{s}{CLOSE}" if s in others else s for s in symbols]
     pieces = [*tokens, *aliases]
     if unigram:
         weighted = [(piece, scores.get(piece, LAST)) for piece in pieces]
@@ -70,15 +72,13 @@ def build_sentencepiece(content: bytes, symbols: List[str], longest: int) -> Bui
     else:
         vocab = {piece: row for row, piece in enumerate(pieces)}
         merges = find_merges(scores)
-        tokenizer = Tokenizer(
-            models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=fallback)  # noqa: S106
-        )
+        tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=fallback))
     tokenizer.normalizer = _normalizer(model.normalizer_spec, characters if marked else set())
     scheme = "first" if model.normalizer_spec.add_dummy_prefix else "never"
     # where no piece holds a space inside, words can't influence each other: cut there, it is faster
     split = not any(SPACE in piece[1:] for piece in scores)
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=split)
-    tokenizer.decoder = _decoder(scheme, split, bool(marked), fallback)
+    tokenizer.decoder = _decoder(scheme, split, bool(others), fallback)
     add_specials(tokenizer, symbols)
     unreachable = sorted(s for s in runs - marked)
     files = make_files(tokenizer, "PreTrainedTokenizerFast", longest, {"sp.model": content})

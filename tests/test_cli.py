@@ -1,0 +1,136 @@
+"""``maskplugins`` as one command: help with examples, ``doctor``, completion, exit statuses."""
+
+import json
+import os
+import subprocess
+import sys
+
+import harness
+import pytest
+
+from fairseq_maskplugins.cli.main import COMMANDS, main
+from fairseq_maskplugins.doctor import BROKEN, NOTE, examine
+
+NEW = {
+    "fairseq-fixed": "0.12.3.1",
+    "torch": "2.13.0+cpu",
+    "numpy": "1.26.4",
+    "hydra-core": "1.3.2",
+    "omegaconf": "2.3.0",
+    "sentencepiece": "0.2",
+}
+OLD = {
+    "fairseq": "0.12.2",
+    "torch": "2.9.0",
+    "numpy": "1.26.4",
+    "hydra-core": "1.0.7",
+    "omegaconf": "2.0.6",
+    "sentencepiece": "0.2",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        main([command, "--help"])
+    assert error.value.code == 0
+    text = capsys.readouterr().out
+    assert (
+        "usage: maskplugins" in text
+        and "example" in text
+        and f"  maskplugins {command} " in text
+        or command == "doctor"
+    )
+    assert f"maskplugins {command}" in text.split("example")[1]
+
+
+@pytest.mark.parametrize(
+    "python, versions, failures, level, what, fix",
+    [
+        ((3, 11), NEW, {}, "ok", "nothing wrong with Python 3.11 and fairseq-fixed 0.12.3.1", ""),
+        ((3, 10), OLD, {}, "ok", "nothing wrong with Python 3.10 and fairseq 0.12.2", ""),
+        ((3, 11), OLD, {}, BROKEN, "fairseq 0.12.2 does not import on Python 3.11", "fairseq-fixed==0.12.3.1"),
+        ((3, 8), OLD, {}, BROKEN, "Python 3.8 is not supported", "Python 3.9 to 3.13"),
+        ((3, 10), {**OLD, "fairseq": None}, {}, BROKEN, "neither fairseq nor fairseq-fixed", "pip<24.1"),
+        ((3, 10), {**OLD, **NEW}, {}, BROKEN, "both installed", "pip uninstall fairseq fairseq-fixed"),
+        ((3, 10), {**OLD, "omegaconf": "2.3.0"}, {}, BROKEN, "omegaconf below 2.1", "omegaconf==2.0.6"),
+        ((3, 10), {**OLD, "pip": "24.1"}, {}, NOTE, "pip 24.1 refuses", 'pip install "pip<24.1"'),
+        ((3, 12), {**NEW, "hydra-core": "1.0.7"}, {}, BROKEN, "needs hydra-core 1.3", "hydra-core==1.3.2"),
+        ((3, 11), {**NEW, "numpy": "2.4.6"}, {}, NOTE, "--sample-break-mode eos", "numpy<2"),
+        ((3, 10), {**OLD, "torch": "1.12.1"}, {}, NOTE, "without protection", "2.6"),
+        (
+            (3, 11),
+            {**NEW, "sentencepiece": None},
+            {},
+            NOTE,
+            "sentencepiece is not installed",
+            "pip install sentencepiece",
+        ),
+        ((3, 11), NEW, {"torchaudio": "OSError"}, NOTE, "torchaudio None does not load", "pip uninstall torchaudio"),
+        (
+            (3, 11),
+            NEW,
+            {"fairseq": "ImportError: x"},
+            BROKEN,
+            "fairseq does not import: ImportError: x",
+            "--force-reinstall",
+        ),
+    ],
+)
+def test_known_conflicts(python, versions, failures, level, what, fix):
+    (found,) = examine(python, versions, failures)
+    assert found.level == level and what in found.what and fix in found.fix
+    assert "\n" not in found.what + found.fix
+
+
+def test_doctor_here(capsys):
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] and report["generation"].startswith("fairseq") and report["versions"]["torch"]
+    assert report["python"] == ".".join(map(str, sys.version_info[:3])) and isinstance(report["gpus"], list)
+    assert main(["doctor"]) == 0
+    assert report["generation"] in capsys.readouterr().out
+
+
+def test_doctor_works_where_nothing_else_does(tmp_path):
+    """With a fairseq that can't be imported the package can't either; doctor says so, with exit status 1."""
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq" / "__init__.py").write_text("raise ImportError('half installed')\n")
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "doctor", "--json"]
+    paths = os.pathsep.join(map(str, (tmp_path, harness.ROOT)))
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["ok"]
+    assert any("fairseq does not import: ImportError: half installed" in f["what"] for f in report["findings"])
+
+
+def test_completion_completes(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "completion.sh"
+    script.write_text(capsys.readouterr().out)
+
+    def complete(*words):
+        line = " ".join(f"'{word}'" for word in words)
+        code = (
+            f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _maskplugins; echo ${{COMPREPLY[@]}}"
+        )
+        return subprocess.run(["bash", "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+
+    assert complete("maskplugins", "ex") == ["export-hf"]
+    assert sorted(complete("maskplugins", "")) == sorted(COMMANDS)
+    assert "--sentencepiece-model" in complete("maskplugins", "export-hf", "--s")
+    assert complete("maskplugins", "completion", "z") == ["zsh"]
+    assert complete("maskplugins", "correct-embeddings", "--head", "f") == ["follow"]
+    assert complete("maskplugins", "pmi", "b") == ["build"]
+    assert complete("maskplugins", "export-hf", "file") == []  # files are the shell's own
+    assert main(["completion", "zsh"]) == 0
+    assert capsys.readouterr().out.startswith("autoload -U +X bashcompinit")
+
+
+def test_exit_status_of_a_wrong_command_line(capsys):
+    for arguments in ([], ["nothing"], ["export-hf"], ["completion", "fish"]):
+        with pytest.raises(SystemExit) as error:
+            main(arguments)
+        assert error.value.code == 2
