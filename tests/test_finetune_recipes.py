@@ -99,6 +99,8 @@ def test_files_of_another_task_are_named(tmp_path):
     (tmp_path / "train.tsv").write_text(glue_file("SST-2"))
     with pytest.raises(SystemExit, match="train.tsv: the first line has no columns sentence1, sentence2, label"):
         list(recipe.read_glue(tmp_path / "train.tsv", "RTE"))
+    with pytest.raises(SystemExit, match="dev.tsv: no such file"):
+        list(recipe.read_glue(tmp_path / "dev.tsv", "RTE"))
 
 
 def load_recipe(name="run"):
