@@ -229,12 +229,26 @@ def test_what_is_not_covered_trains_as_if_there_were_no_mask():
 
 
 def test_a_state_of_another_optimizer_is_refused():
-    ours, theirs = parameters(), parameters()
-    stock = Adam(theirs, **ADAM)
-    run(stock, theirs, 1)
-    optimizer = build(ChildAdam, ours, keyed(1, 0.3), build_masking("F", 0.3, "gradient", False, None), **ADAM)
-    with pytest.raises(UsageError, match="not written by ChildTuning; with --reset-optimizer"):
-        optimizer.load_state_dict(stock.state_dict())
+    """Under ``--fp16`` and ``--amp`` fairseq does not look at the optimizer's name."""
+    masking = build_masking("F", 0.3, "gradient", False, None)
+    written = {}
+    for name, make in (
+        ("adam", lambda params: Adam(params, **ADAM)),
+        ("child_tuning_adam", lambda params: build(ChildAdam, params, keyed(1, 0.3), masking, **ADAM)),
+        ("child_tuning_sgd", lambda params: build(ChildSGD, params, keyed(1, 0.3), masking, momentum=0.9)),
+    ):
+        params = parameters()
+        optimizer = make(params)
+        run(optimizer, params, 1)
+        written[name] = optimizer.state_dict()
+    for cls in (ChildAdam, ChildSGD):
+        for name, state in written.items():
+            optimizer = build(cls, parameters(), keyed(1, 0.3), masking)
+            if name == cls.option:
+                optimizer.load_state_dict(state)
+            else:
+                with pytest.raises(UsageError, match=f"not written by {cls.option}; with --reset-optimizer"):
+                    optimizer.load_state_dict(state)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,8 @@ def test_the_fused_step_is_the_exact_one_but_for_rounding(mode, target, decay, d
         params = parameters(dtype=dtype)
         masking = build_masking(mode, 0.3, target, False, decay)
         make = keyed(7, 0.3) if mode == "F" else fixed(fixed_masks())
+        for p in params:
+            p.data.view(-1)[:50] = -0.0
         before = [p.detach().clone() for p in params]
         run(build(ChildAdam, params, make, masking, fused, **ADAM), params, 20)
         results.append(params)

@@ -99,6 +99,8 @@ def test_files_of_another_task_are_named(tmp_path):
     (tmp_path / "train.tsv").write_text(glue_file("SST-2"))
     with pytest.raises(SystemExit, match="train.tsv: the first line has no columns sentence1, sentence2, label"):
         list(recipe.read_glue(tmp_path / "train.tsv", "RTE"))
+    with pytest.raises(SystemExit, match="dev.tsv: no such file"):
+        list(recipe.read_glue(tmp_path / "dev.tsv", "RTE"))
 
 
 def load_recipe(name="run"):
@@ -139,6 +141,17 @@ def test_fairseq_takes_the_options_of_every_method(tmp_path):
         assert parsed.optimizer == ("child_tuning_adam" if method in recipe.GRID else "adam")
         assert (parsed.arch == "droptoken_roberta_base") == (method == "droptoken")
         assert parsed.shorten_method == "truncate"  # long texts count, with their beginning
+
+
+def test_scores_are_read_from_a_log(tmp_path):
+    """fairseq logs a loss divided by log 2; a squared error of 2 is 2.885 there."""
+    recipe, log = load_recipe(), tmp_path / "log"
+    log.write_text('{"valid_loss": "4.1", "valid_accuracy": "61.5"}\n{"valid_loss": "2.885", "valid_accuracy": "60"}\n')
+    assert recipe.best_score(log, regression=False) == 61.5
+    assert recipe.best_score(log, regression=True) == pytest.approx(2, abs=1e-3)
+    log.write_text('{"valid_loss": "nan"}\n')
+    with pytest.raises(SystemExit, match="log: no loss on the validation data that is a number"):
+        recipe.best_score(log, regression=True)
 
 
 def test_missing_checkpoint_is_named(tmp_path):

@@ -78,6 +78,8 @@ def read_glue(path, task):
     """``(texts, label)`` of a file of a GLUE task. There are no quotes in these files, only characters that look like
     them; a row without a label or with fields missing (QQP has some) is left out."""
     columns, label = TASKS[task]
+    if not path.is_file():
+        sys.exit(f"{path}: no such file")
     with open(path, encoding="utf-8-sig", newline="\n") as file:  # MRPC's begins with a mark of its byte order
         lines = [line.rstrip("\r\n").split("\t") for line in file]
     if isinstance(label, str):

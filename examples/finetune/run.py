@@ -8,6 +8,7 @@ first (``--pretrain-updates``). Runs that are finished are not run again. Writes
 
 import argparse
 import json
+import math
 import re
 import shutil
 import statistics
@@ -90,7 +91,11 @@ def best_score(log, regression):
     """The best accuracy in percent that a run's log holds; for regression the least squared error."""
     metric, best = ("loss", min) if regression else ("accuracy", max)
     text = Path(log).read_text(encoding="utf-8")
-    return best(float(x) for x in re.findall(rf'"valid_{metric}": "?([\d.]+)', text))
+    found = [float(x) for x in re.findall(rf'"valid_{metric}": "?([\d.]+)', text)]
+    if not found:
+        sys.exit(f"{log}: no {metric} on the validation data that is a number")
+    # fairseq divides every loss by log 2, as if it were in nats, squared errors too
+    return round(best(found) * math.log(2), 4) if regression else best(found)
 
 
 def check_settings(args):

@@ -38,6 +38,7 @@ class _ChildOptimizer(torch.optim.Optimizer):
     setup: Tuple[Positions, Union[KeyedMask, FixedMask], Masking]
     float_states: Tuple[str, ...]
     momentum: str  # the state that would go on moving what is not selected
+    option: str  # its name for fairseq, for messages
 
     def __init__(self, params: Any, defaults: Dict[str, Any]):
         super().__init__(params, {**defaults, UPDATE: 0})
@@ -54,10 +55,10 @@ class _ChildOptimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Load a state of this optimizer; one that another optimizer wrote is refused."""
-        if any(UPDATE not in group for group in state_dict["param_groups"]):
+        if any(not self.defaults.keys() <= group.keys() for group in state_dict["param_groups"]):
             raise UsageError(
-                "the checkpoint's optimizer state was not written by ChildTuning; with --reset-optimizer it starts from the "
-                "weights, with a fresh state, learning-rate schedule and count of updates"
+                f"the checkpoint's optimizer state was not written by {self.option}; with --reset-optimizer it starts from "
+                "the weights, with a fresh state, learning-rate schedule and count of updates"
             )
         self._cleared = set()  # the loaded momentum may reach outside the child
         super().load_state_dict(state_dict)
@@ -114,6 +115,7 @@ class ChildAdam(_ChildOptimizer):
         lr, betas, eps, weight_decay: as in fairseq's Adam.
     """
 
+    option = "child_tuning_adam"
     momentum = "exp_avg"
     float_states = ("exp_avg", "exp_avg_sq")
     fused = False
@@ -148,6 +150,7 @@ class ChildSGD(_ChildOptimizer):
         lr, momentum, weight_decay: as in torch's SGD.
     """
 
+    option = "child_tuning_sgd"
     momentum = "momentum_buffer"
     float_states = ("momentum_buffer",)
 

@@ -95,18 +95,19 @@ def adam_run(
         kernel_decays = decay_all and not on_update
         if weight_decay != 0 and not kernel_decays:
             p.add_(p if decay_all else masked(p, bits, "spare", work), alpha=-weight_decay * lr)
-        # what is to be masked is the step, so it is taken from zero first
+        # what is to be masked is the step, so it is taken from zero first; upwards, and then taken off, since +0 taken
+        # off a weight of -0 leaves it as it is
         moved = work.floats("denom", p).zero_() if on_update else p
         torch._fused_adamw_(
             [moved], [g], [exp_avg], [exp_avg_sq], [], [torch.tensor(float(step), device=p.device)],
-            lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay if kernel_decays else 0.0,
+            lr=-lr if on_update else lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay if kernel_decays else 0.0,
             eps=eps / math.sqrt(correction2),  # fairseq adds eps before the second correction, torch after it
             amsgrad=False, maximize=False,
             # the kernel divides, and leaves the quotient in g, which is a buffer here
             grad_scale=None if scale == 1 else torch.tensor(1 / scale, device=p.device),
         )  # fmt: skip
         if on_update:
-            p.add_(masked(moved, bits, "spare", work), alpha=masking.scale)
+            p.add_(masked(moved, bits, "spare", work), alpha=-masking.scale)
         if p is not param:
             param.copy_(p)
         return
