@@ -9,7 +9,10 @@ import yaml
 CONFIGS = harness.ROOT / "examples" / "config"
 FILES = sorted(CONFIGS.glob("*.yaml"))
 SMALL = [path for path in FILES if path.stem.endswith("_cpu")]
-FAST = "optimization.max_update=2 dataset.batch_size=8 common.log_interval=1 common.log_format=json dataset.num_workers=0".split()
+FAST = (
+    "optimization.max_update=2 dataset.batch_size=8 dataset.num_workers=0 "
+    "common.log_interval=1 common.log_format=json common.reset_logging=true"
+).split()
 
 
 def hydra(name, corpus, folder, *overrides, check=True):
