@@ -235,7 +235,7 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
         (["export-hf", "model.pt", "full", *plain], "full: must not exist or be an empty folder"),
         (["export-hf", "model.pt", "no/out", *plain], "no/out: the folder .* does not exist"),
         (["export-hf", "missing.pt", "out", *plain], "missing.pt: can't read this checkpoint"),
-        (["export-hf", "model.pt", "out", "--no-tokenizer"], "no such dictionary: give --dict"),
+        (["export-hf", "model.pt", "out", "--no-tokenizer"], "does not name its data: give --dict"),
         (
             ["export-hf", "model.pt", "out", "--no-tokenizer", "--dict", "short.txt"],
             "has 6 entries with <mask>, the model has",

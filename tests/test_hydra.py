@@ -9,13 +9,16 @@ import yaml
 CONFIGS = harness.ROOT / "examples" / "config"
 FILES = sorted(CONFIGS.glob("*.yaml"))
 SMALL = [path for path in FILES if path.stem.endswith("_cpu")]
-FAST = "optimization.max_update=2 dataset.batch_size=8 common.log_interval=1 common.log_format=json dataset.num_workers=0".split()
+FAST = (
+    "optimization.max_update=2 dataset.batch_size=8 dataset.num_workers=0 "
+    "common.log_interval=1 common.log_format=json common.reset_logging=true"
+).split()
 
 
-def hydra(name, corpus, folder, *overrides, check=True):
+def hydra(name, corpus, folder, *overrides, check=True, flags=()):
     """``fairseq-hydra-train`` in a folder of its own, with what the file leaves open."""
     text = (CONFIGS / f"{name}.yaml").read_text()
-    command = [sys.executable, "-m", "fairseq_cli.hydra_train", "--config-dir", CONFIGS, "--config-name", name]
+    command = [sys.executable, "-m", "fairseq_cli.hydra_train", *flags, "--config-dir", CONFIGS, "--config-name", name]
     command += [f"common.user_dir={harness.USER_DIR}", f"task.data={corpus / 'bin'}"]
     if "sentencepiece_model: ???" in text:
         command.append(f"bpe.sentencepiece_model={corpus / 'sp.model'}")
@@ -63,7 +66,7 @@ def test_small_ones_train_two_updates(path, corpus, tmp_path):
 
 
 def test_same_losses_as_the_command_line(corpus, tmp_path):
-    log = hydra("span_cpu", corpus, tmp_path / "hydra", "task.random_token_prob=0.1")
+    log = hydra("span_cpu", corpus, tmp_path / "hydra", "+task.random_token_prob=0.1")
     options = (
         "--arch roberta_base --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 "
         "--encoder-attention-heads 4 --max-positions 64 --dropout 0.1 --attention-dropout 0.1 --seed 1 --cpu "
@@ -85,7 +88,7 @@ def test_misspelt_keys_are_refused(override, corpus, tmp_path):
 
 
 def test_several_rates_in_one_command(corpus, tmp_path):
-    log = hydra("decoupled_mlm_cpu", corpus, tmp_path / "run", "-m", "task.corruption_rate=0.2,0.6")
+    log = hydra("decoupled_mlm_cpu", corpus, tmp_path / "run", "task.corruption_rate=0.2,0.6", flags=["-m"])
     assert len(log.train) == 4, log.text[-2000:]
     folders = [tmp_path / "run" / "multirun" / "decoupled_mlm_cpu" / n for n in "01"]
     assert all((folder / "checkpoints" / "checkpoint_last.pt").is_file() for folder in folders)

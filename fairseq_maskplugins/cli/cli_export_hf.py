@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> None:
     data = str(option_of(state, "task", "data") or "").split(os.pathsep)[0]
     task = option_of(state, "task", "_name") or option_of(state, "task", "task")
     paths = [args.dict] if args.dict else [os.path.join(data, part, "dict.txt") for part in ("input0", ".")]
+    if not (args.dict or data):
+        raise UsageError(f"{args.checkpoint}: does not name its data: give --dict")
     dictionary = _dictionary(paths, "--dict")
     dictionary.add_symbol("<mask>")
     try:
