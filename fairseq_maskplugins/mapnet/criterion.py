@@ -56,7 +56,7 @@ class MapNetCriterionConfig(DecoupledMLMCriterionConfig):
         default=1000, metadata={"help": "masks are uniform for so many updates, while the proposer learns; 0 or more"}
     )
     mapnet_lr_scale: float = field(
-        default=1.0, metadata={"help": "the proposer's learning rate relative to --lr (Adam), in [0.001, 1000]"}
+        default=1.0, metadata={"help": "the proposer's learning rate relative to --lr, in [0.001, 1000]"}
     )
     # not options: values of other parts of the configuration
     seed: int = II("common.seed")
