@@ -59,6 +59,20 @@ def test_one_call_of_the_model_for_both_masks(parts):
     assert logs["nsentences"] == 2 * batch["nsentences"]
 
 
+def test_another_learning_rate_keeps_the_proposer(data_bin, parts):
+    """Parameters are stored divided by --mapnet-lr-scale; a run that is resumed with another one means the same."""
+    _, model, criterion, batch = parts
+    tokens = batch["net_input"]["src_tokens"]
+    maskable = tokens > 3
+    expected = criterion.propose(model, tokens, maskable)
+    other = build(data_bin, *RATES, "--mapnet-lr-scale", 30)[2]
+    other.load_state_dict(criterion.state_dict(), strict=True)
+    assert torch.allclose(other.propose(model, tokens, maskable), expected, atol=1e-4)
+    again = build(data_bin, *RATES, "--mapnet-lr-scale", 30)[2]
+    again.load_state_dict(other.state_dict())
+    assert all(torch.equal(p, q) for p, q in zip(again.parameters(), other.parameters()))
+
+
 def test_no_gradient_leaks(parts):
     """The model's gradient does not depend on beta, the proposer's not on the weights; each alone is what both give."""
     task, model, criterion, batch = parts

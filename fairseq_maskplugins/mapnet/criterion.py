@@ -21,6 +21,7 @@ from .proposal import PAIR, Pair, Weights, draw_pair, entropy_share, log_inclusi
 from .proposer import Proposer
 
 logger = logging.getLogger(__name__)
+EXTRA_STATE = "_extra_state"  # torch's key in a state dict
 WORD_PLACES = ("continuation", "begin")
 FREQUENCIES = tuple(f"decile_{i}" for i in range(1, DECILES + 1))
 
@@ -100,11 +101,21 @@ class MapNetCriterion(DecoupledMLMCriterion):
         )
         self._groups: Optional[Dict[str, torch.Tensor]] = None
 
+    def get_extra_state(self) -> torch.Tensor:
+        return torch.tensor(self.proposer.scale, dtype=torch.float64)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """See :meth:`load_state_dict`: the parameters come after this."""
+
     def load_state_dict(self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any) -> Any:
         if state_dict is None:  # of a run with another criterion
             logger.info("the checkpoint has no MAP-Net proposer: this one starts from its initial weights")
             return None
-        return super().load_state_dict(state_dict, *args, **kwargs)
+        scale = torch.tensor(self.proposer.scale, dtype=torch.float64)
+        state_dict = {EXTRA_STATE: scale, **state_dict}
+        found = super().load_state_dict(state_dict, *args, **kwargs)
+        self.proposer.rescale(float(state_dict[EXTRA_STATE]))
+        return found
 
     def propose(
         self, model: torch.nn.Module, tokens: torch.Tensor, maskable: torch.Tensor, mix: Optional[float] = None

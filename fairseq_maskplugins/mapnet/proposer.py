@@ -118,7 +118,7 @@ class Proposer(nn.Module):
         shared_width: Optional[int] = None,
     ):
         super().__init__()
-        self.pad, self.width = pad, width
+        self.pad, self.width, self.scale = pad, width, scale
         if shared_width is None:
             self.embed = ScaledEmbedding(vocabulary, width, pad, scale)
         else:
@@ -128,6 +128,14 @@ class Proposer(nn.Module):
         self.norm = ScaledLayerNorm(width, scale)
         self.score = ScaledLinear(width, 1, scale)
         nn.init.zeros_(self.score.weight)
+
+    def rescale(self, stored: float) -> None:
+        """After loading parameters that were stored with scale ``stored``: keep what they compute. What an optimizer knows
+        of their gradients stays true."""
+        if stored != self.scale:
+            with torch.no_grad():
+                for parameter in self.parameters():
+                    parameter.mul_(stored / self.scale)
 
     def forward(self, tokens: torch.Tensor, embedding: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Score tokens.
