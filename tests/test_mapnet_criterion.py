@@ -229,9 +229,9 @@ def test_max_tokens_counts_both_masks(data_bin):
 @pytest.mark.parametrize(
     "options, text",
     [
-        ("--mapnet-temperature 0", "--mapnet-temperature must be above 0, got 0"),
+        ("--mapnet-temperature 1e-30", r"--mapnet-temperature must lie in \[0.001, 1000\], got 1e-30"),
         ("--mapnet-uniform-mix 1.5", r"--mapnet-uniform-mix must lie in \[0, 1\], got 1.5"),
-        ("--mapnet-beta -1", "--mapnet-beta must be above 0, got -1"),
+        ("--mapnet-beta 1e30", r"--mapnet-beta must lie in \[0.001, 1000\], got 1e\+30"),
         ("--mapnet-margin nan", "--mapnet-margin must be 0 or more, got nan"),
         ("--max-importance-weight 0.5", "--max-importance-weight must be 1 or more, got 0.5"),
         ("--mapnet-warmup-updates -1", "--mapnet-warmup-updates must be 0 or more, got -1"),
