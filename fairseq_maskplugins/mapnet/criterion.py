@@ -35,13 +35,15 @@ class MapNetCriterionConfig(DecoupledMLMCriterionConfig):
         default=False, metadata={"help": "the proposer reads the model's token embeddings, without training them"}
     )
     mapnet_temperature: float = field(
-        default=1.0, metadata={"help": "scores are divided by this, in [0.001, 1000]; large: uniform, near 0: always the same"}
+        default=1.0,
+        metadata={"help": "scores are divided by this, in [0.001, 1000]; large: uniform, near 0: always the same"},
     )
     mapnet_uniform_mix: float = field(
         default=0.1, metadata={"help": "share of the uniform proposal in the mixture, in [0, 1]; 1: uniform masks"}
     )
     mapnet_beta: float = field(
-        default=1.0, metadata={"help": "sharpness of preferences, in [0.001, 1000]; the larger, the flatter the proposal"}
+        default=1.0,
+        metadata={"help": "sharpness of preferences, in [0.001, 1000]; the larger, the flatter the proposal"},
     )
     mapnet_margin: float = field(
         default=0.0,
