@@ -59,6 +59,20 @@ def test_one_call_of_the_model_for_both_masks(parts):
     assert logs["nsentences"] == 2 * batch["nsentences"]
 
 
+def test_another_learning_rate_keeps_the_proposer(data_bin, parts):
+    """Parameters are stored divided by --mapnet-lr-scale; a run that is resumed with another one means the same."""
+    _, model, criterion, batch = parts
+    tokens = batch["net_input"]["src_tokens"]
+    maskable = tokens > 3
+    expected = criterion.propose(model, tokens, maskable)
+    other = build(data_bin, *RATES, "--mapnet-lr-scale", 30)[2]
+    other.load_state_dict(criterion.state_dict(), strict=True)
+    assert torch.allclose(other.propose(model, tokens, maskable), expected, atol=1e-4)
+    again = build(data_bin, *RATES, "--mapnet-lr-scale", 30)[2]
+    again.load_state_dict(other.state_dict())
+    assert all(torch.equal(p, q) for p, q in zip(again.parameters(), other.parameters()))
+
+
 def test_no_gradient_leaks(parts):
     """The model's gradient does not depend on beta, the proposer's not on the weights; each alone is what both give."""
     task, model, criterion, batch = parts
@@ -215,9 +229,9 @@ def test_max_tokens_counts_both_masks(data_bin):
 @pytest.mark.parametrize(
     "options, text",
     [
-        ("--mapnet-temperature 0", "--mapnet-temperature must be above 0, got 0"),
+        ("--mapnet-temperature 1e-30", r"--mapnet-temperature must lie in \[0.001, 1000\], got 1e-30"),
         ("--mapnet-uniform-mix 1.5", r"--mapnet-uniform-mix must lie in \[0, 1\], got 1.5"),
-        ("--mapnet-beta -1", "--mapnet-beta must be above 0, got -1"),
+        ("--mapnet-beta 1e30", r"--mapnet-beta must lie in \[0.001, 1000\], got 1e\+30"),
         ("--mapnet-margin nan", "--mapnet-margin must be 0 or more, got nan"),
         ("--max-importance-weight 0.5", "--max-importance-weight must be 1 or more, got 0.5"),
         ("--mapnet-warmup-updates -1", "--mapnet-warmup-updates must be 0 or more, got -1"),

@@ -44,25 +44,33 @@ def test_shared_embeddings_get_no_gradient():
 
 
 @pytest.mark.parametrize("scale", [0.25, 8.0])
-def test_scale_is_adams_learning_rate(scale):
-    """Adam on stored parameters with scale s moves the proposer as Adam at s times the learning rate: exactly so for a
-    power of two and an eps of 0."""
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_scale_is_the_learning_rate(scale, optimizer):
+    """Stored parameters with scale s move the proposer as s times the learning rate, and have the same gradients, which
+    are clipped together with the model's: exactly so for a power of two."""
 
     def train(scale, lr):
         torch.manual_seed(1)
         proposer = Proposer(30, 1, 1, 16, 2, scale=scale)
-        adam = torch.optim.Adam(proposer.parameters(), lr=lr, eps=1e-30)
+        parameters = list(proposer.parameters())
+        step = torch.optim.Adam(parameters, lr, eps=1e-3) if optimizer == "adam" else torch.optim.SGD(parameters, lr)
         tokens = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 5, 2, 1]])
+        norms = []
         for _ in range(5):
-            adam.zero_grad()
+            step.zero_grad()
             (proposer(tokens) * torch.tensor([1.0, -1.0, 2.0, 3.0, 0.5])).sum().backward()
-            adam.step()
-        return proposer(tokens), {name: scale * p.detach() for name, p in proposer.named_parameters()}
+            norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, 1e9)))
+            step.step()
+        return proposer(tokens), {name: scale * p.detach() for name, p in proposer.named_parameters()}, norms
 
-    (scores, weights), (expected, expected_weights) = train(scale, 0.01), train(1.0, 0.01 * scale)
+    (scores, weights, norms), (expected, expected_weights, expected_norms) = (
+        train(scale, 0.01),
+        train(1.0, 0.01 * scale),
+    )
     for name, weight in weights.items():
         assert torch.allclose(weight, expected_weights[name], rtol=1e-4, atol=1e-6), name
     assert torch.allclose(scores, expected, rtol=1e-3, atol=1e-4)
+    assert norms == pytest.approx(expected_norms, rel=1e-4)
     assert not torch.allclose(scores, train(1.0, 0.01)[0], rtol=1e-1)
 
 

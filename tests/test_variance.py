@@ -9,6 +9,8 @@ import torch
 from scipy import stats
 
 from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.cli.variance_run import _masking
+from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.mapnet.proposal import draw_pair, log_inclusion, propose, weigh
 from fairseq_maskplugins.rng import RowDraws
 from fairseq_maskplugins.variance.moments import decompose, student, summarise
@@ -122,6 +124,27 @@ def test_command(checkpoint, corpus, tmp_path, capsys):
     assert all(line["found"]["mask"]["value"] > 0 for line in found)
     assert "of 1 parameters" in printed and printed.count("| span |") == 2
     assert open(out[0], "rb").read(4) == b"\x89PNG"
+
+
+@pytest.mark.parametrize("name", ["uniform", "mapnet"])
+def test_masks_differ_in_their_replacements_too(data_bin, name):
+    """With all tokens corrupted nothing but the random tokens is left to differ."""
+    task, cfg = harness.make_task(data_bin, "--criterion", "mapnet", "--random-token-prob", 0.5)
+    task.load_dataset("train")
+    model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+    mask = _masking(name, task, model, criterion, seed=1)
+    dataset = task.datasets["train"]
+    row = dataset.collater([dataset[0]])
+    one, other = (mask(row, Rates(1.0, 1.0), r)[0]["net_input"]["src_tokens"] for r in (0, 1))
+    assert ((one == task.mask_idx) != (other == task.mask_idx)).any()
+
+
+def test_runs_of_units_are_measured(data_bin):
+    task, cfg = harness.make_task(data_bin, "--mask-multiple-length", 4)
+    mask = _masking("uniform", task, None, None, seed=1)
+    corrupted = mask(harness.batches(task, cfg)[0], Rates(0.3, 0.3), 0)[0]["net_input"]["src_tokens"] == task.mask_idx
+    after = corrupted[:, 1:][corrupted[:, :-1]].float().mean()
+    assert after > 0.6  # of single tokens 0.3
 
 
 @pytest.mark.parametrize(

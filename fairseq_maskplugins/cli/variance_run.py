@@ -77,18 +77,29 @@ def _masking(name: str, task: Any, model: torch.nn.Module, criterion: Any, seed:
     if name.split("@")[0] == "mapnet":
         mix = parse_mix(name)
         return lambda sample, rates, r: _propose(sample, rates, r, task, model, criterion, seed, mix)
-    cfg = task.cfg
-    masker = build_masker(name, cfg, task.planner.vocabulary)
-    planner = Planner(masker, cfg.mask_budget, cfg.random_token_prob, cfg.leave_unmasked_prob)
+    planner = _planner(name, task)
 
     def mask(sample: Dict[str, Any], rates: Rates, r: int) -> Tuple[Dict[str, Any], torch.Tensor]:
-        tokens = sample["net_input"]["src_tokens"]
-        plan = planner.draw(tokens.cpu().numpy(), RowDraws(seed, r + 1, sample["id"].cpu().numpy()))
-        moved = {k: None if v is None else torch.from_numpy(v).to(tokens.device) for k, v in plan._asdict().items()}
-        masked = task.mask_batch({**sample, PLAN_KEY: moved}, rates)
-        return masked, torch.ones(masked["target"].shape, device=tokens.device)
+        masked = task.mask_batch({**sample, PLAN_KEY: _plan(planner, sample, seed, r)}, rates)
+        return masked, torch.ones(masked["target"].shape, device=masked["target"].device)
 
     return mask
+
+
+def _planner(name: str, task: Any) -> Planner:
+    """The run's planner with another masker; runs of units (``--mask-multiple-length``) are the run's own masker's."""
+    if name == task.masker_name:
+        return task.planner
+    cfg = task.cfg
+    masker = build_masker(name, cfg, task.planner.vocabulary)
+    return Planner(masker, cfg.mask_budget, cfg.random_token_prob, cfg.leave_unmasked_prob)
+
+
+def _plan(planner: Planner, sample: Dict[str, Any], seed: int, r: int) -> Dict[str, Optional[torch.Tensor]]:
+    """Plan number ``r`` of a row, what its tokens are replaced by included."""
+    tokens = sample["net_input"]["src_tokens"]
+    plan = planner.draw(tokens.cpu().numpy(), RowDraws(seed, r + 1, sample["id"].cpu().numpy()))
+    return {k: None if v is None else torch.from_numpy(v).to(tokens.device) for k, v in plan._asdict().items()}
 
 
 def parse_mix(name: str) -> Optional[float]:
@@ -113,7 +124,7 @@ def _propose(
     seed: int,
     mix: Optional[float],
 ) -> Tuple[Dict[str, Any], torch.Tensor]:
-    tokens, plan = sample["net_input"]["src_tokens"], sample[PLAN_KEY]
+    tokens, plan = sample["net_input"]["src_tokens"], _plan(task.planner, sample, seed, r)
     with torch.no_grad():
         log_q = criterion.propose(model, tokens, plan["depth"] <= plan["count"][:, None], mix)
     pair = draw_pair(log_q, (seed, r), sample["id"])

@@ -21,6 +21,7 @@ from .proposal import PAIR, Pair, Weights, draw_pair, entropy_share, log_inclusi
 from .proposer import Proposer
 
 logger = logging.getLogger(__name__)
+EXTRA_STATE = "_extra_state"  # torch's key in a state dict
 WORD_PLACES = ("continuation", "begin")
 FREQUENCIES = tuple(f"decile_{i}" for i in range(1, DECILES + 1))
 
@@ -34,13 +35,15 @@ class MapNetCriterionConfig(DecoupledMLMCriterionConfig):
         default=False, metadata={"help": "the proposer reads the model's token embeddings, without training them"}
     )
     mapnet_temperature: float = field(
-        default=1.0, metadata={"help": "scores are divided by this, above 0; large: uniform, near 0: always the same"}
+        default=1.0,
+        metadata={"help": "scores are divided by this, in [0.001, 1000]; large: uniform, near 0: always the same"},
     )
     mapnet_uniform_mix: float = field(
         default=0.5, metadata={"help": "share of the uniform proposal in the mixture, in [0, 1]; 1: uniform masks"}
     )
     mapnet_beta: float = field(
-        default=1.0, metadata={"help": "sharpness of preferences, above 0; the larger, the flatter the proposal"}
+        default=1.0,
+        metadata={"help": "sharpness of preferences, in [0.001, 1000]; the larger, the flatter the proposal"},
     )
     mapnet_margin: float = field(
         default=0.0,
@@ -56,7 +59,7 @@ class MapNetCriterionConfig(DecoupledMLMCriterionConfig):
         default=1000, metadata={"help": "masks are uniform for so many updates, while the proposer learns; 0 or more"}
     )
     mapnet_lr_scale: float = field(
-        default=1.0, metadata={"help": "the proposer's learning rate relative to --lr (Adam), in [0.001, 1000]"}
+        default=1.0, metadata={"help": "the proposer's learning rate relative to --lr, in [0.001, 1000]"}
     )
     # not options: values of other parts of the configuration
     seed: int = II("common.seed")
@@ -100,11 +103,21 @@ class MapNetCriterion(DecoupledMLMCriterion):
         )
         self._groups: Optional[Dict[str, torch.Tensor]] = None
 
+    def get_extra_state(self) -> torch.Tensor:
+        return torch.tensor(self.proposer.scale, dtype=torch.float64)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """See :meth:`load_state_dict`: the parameters come after this."""
+
     def load_state_dict(self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any) -> Any:
         if state_dict is None:  # of a run with another criterion
             logger.info("the checkpoint has no MAP-Net proposer: this one starts from its initial weights")
             return None
-        return super().load_state_dict(state_dict, *args, **kwargs)
+        scale = torch.tensor(self.proposer.scale, dtype=torch.float64)
+        state_dict = {EXTRA_STATE: scale, **state_dict}
+        found = super().load_state_dict(state_dict, *args, **kwargs)
+        self.proposer.rescale(float(state_dict[EXTRA_STATE]))
+        return found
 
     def propose(
         self, model: torch.nn.Module, tokens: torch.Tensor, maskable: torch.Tensor, mix: Optional[float] = None

@@ -2,16 +2,29 @@
 
 Optimizers see every parameter of a run as one list, and under ``--fp16`` as one flat vector: there is no place for a
 second learning rate. So it is built into the parameters: a layer here stores ``weight / s`` and computes with
-``s * stored``. Its gradient is ``s`` times the weight's; Adam divides a gradient by its own size, so a step moves what is
-stored as far as it would have moved the weight, and the weight ``s`` times as far: Adam at ``s`` times the learning rate.
+``s * stored``. What is stored gets the gradient of the weight, without the chain rule's ``s``: so an optimizer moves what is
+stored as far as it would have moved the weight, and the weight ``s`` times as far, and gradients, which are clipped
+together with the model's, are as large as without a scale.
 """
 
 import math
-from typing import Optional
+from typing import Any, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+
+class _Scale(torch.autograd.Function):
+    """``scale * stored``, whose gradient reaches ``stored`` as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, stored: torch.Tensor, scale: float) -> torch.Tensor:
+        return stored * scale
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[torch.Tensor, None]:
+        return grad, None
 
 
 class ScaledLinear(nn.Linear):
@@ -24,7 +37,7 @@ class ScaledLinear(nn.Linear):
         nn.init.zeros_(self.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight * self.scale, self.bias * self.scale)
+        return F.linear(x, _Scale.apply(self.weight, self.scale), _Scale.apply(self.bias, self.scale))
 
 
 class ScaledLayerNorm(nn.LayerNorm):
@@ -36,7 +49,8 @@ class ScaledLayerNorm(nn.LayerNorm):
         nn.init.constant_(self.weight, 1.0 / scale)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(x, self.normalized_shape, self.weight * self.scale, self.bias * self.scale, self.eps)
+        weight, bias = _Scale.apply(self.weight, self.scale), _Scale.apply(self.bias, self.scale)
+        return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 
 class ScaledEmbedding(nn.Embedding):
@@ -49,7 +63,7 @@ class ScaledEmbedding(nn.Embedding):
         nn.init.zeros_(self.weight[pad])
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return super().forward(tokens) * self.scale
+        return _Scale.apply(super().forward(tokens), self.scale)
 
 
 class Layer(nn.Module):
@@ -104,7 +118,7 @@ class Proposer(nn.Module):
         shared_width: Optional[int] = None,
     ):
         super().__init__()
-        self.pad, self.width = pad, width
+        self.pad, self.width, self.scale = pad, width, scale
         if shared_width is None:
             self.embed = ScaledEmbedding(vocabulary, width, pad, scale)
         else:
@@ -114,6 +128,14 @@ class Proposer(nn.Module):
         self.norm = ScaledLayerNorm(width, scale)
         self.score = ScaledLinear(width, 1, scale)
         nn.init.zeros_(self.score.weight)
+
+    def rescale(self, stored: float) -> None:
+        """After loading parameters that were stored with scale ``stored``: keep what they compute. What an optimizer knows
+        of their gradients stays true."""
+        if stored != self.scale:
+            with torch.no_grad():
+                for parameter in self.parameters():
+                    parameter.mul_(stored / self.scale)
 
     def forward(self, tokens: torch.Tensor, embedding: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Score tokens.
