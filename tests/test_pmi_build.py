@@ -1,5 +1,6 @@
 """``maskplugins pmi build``: scores, the choice of the list, and what must not change it."""
 
+import contextlib
 import gzip
 import math
 import os
@@ -266,6 +267,24 @@ def test_killed_in_the_middle_it_leaves_no_list(tmp_path):
         if kill != signal.SIGKILL:
             assert os.listdir(temp) == []
             assert said.endswith("fairseq_maskplugins: interrupted; no list was written\n") and "Traceback" not in said
+
+
+def test_an_interrupt_that_is_lost_comes_again(lines, tmp_path, monkeypatch):
+    """Compiled code may drop a KeyboardInterrupt that is raised while it runs."""
+    from fairseq_maskplugins.cli import main
+    from fairseq_maskplugins.pmi_build import duck
+
+    def interrupted(text, splitter):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        return count.count_batch(text, splitter)
+
+    monkeypatch.setattr(duck, "count_batch", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(UsageError, match="interrupted; no list was written"):
+        main.main(["pmi", "build", write(tmp_path / "text", lines), "--output", str(tmp_path / "list")])
+    assert not (tmp_path / "list").exists() and signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.spark

@@ -1,6 +1,7 @@
 """``maskplugins pmi``: build a PMI vocabulary, and look at one."""
 
 import argparse
+import functools
 import signal
 import sys
 import tempfile
@@ -67,14 +68,34 @@ def _build(args: argparse.Namespace) -> None:
     splitter = WordSplitter(args.words, args.keep_case, args.sentencepiece_model)
     check_output(args.output, find_files(args.text))
     # what a scheduler sends is an interrupt too: temporary files go
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt = _Interrupt()
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        _build_and_write(args, splitter)
+        _build_and_write(args, splitter, interrupt)
     except KeyboardInterrupt:
         raise UsageError("interrupted; no list was written") from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _build_and_write(args: argparse.Namespace, splitter: WordSplitter) -> None:
+class _Interrupt:
+    """Raises ``KeyboardInterrupt`` when a signal comes, and again at the next :meth:`check` should that have been lost:
+    compiled code that asks an object for an attribute drops whatever is raised meanwhile."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __call__(self, *unused: Any) -> None:
+        self.came = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+
+
+def _build_and_write(args: argparse.Namespace, splitter: WordSplitter, interrupt: _Interrupt) -> None:
     built = build_list(
         args.text,
         splitter,
@@ -87,8 +108,9 @@ def _build_and_write(args: argparse.Namespace, splitter: WordSplitter) -> None:
         args.temp_dir,
         args.threads,
         args.master,
-        _progress,
+        functools.partial(_progress, interrupt),
     )
+    interrupt.check()
     if not built.phrases:
         raise UsageError(
             f"no phrase occurs {args.min_count} times in {built.words} words: lower --min-count, or give more text"
@@ -108,8 +130,13 @@ def _build_and_write(args: argparse.Namespace, splitter: WordSplitter) -> None:
         )
 
 
-def _progress(total: Optional[int], unit: str, what: str) -> Any:
+def _progress(interrupt: _Interrupt, total: Optional[int], unit: str, what: str) -> Any:
     from tqdm import tqdm
 
+    class Bar(tqdm):
+        def update(self, n: float = 1) -> Optional[bool]:
+            interrupt.check()
+            return super().update(n)
+
     # None: silent where standard error is no terminal
-    return tqdm(total=total, unit=unit, unit_scale=unit == "B", desc=what, disable=None, leave=False, file=sys.stderr)
+    return Bar(total=total, unit=unit, unit_scale=unit == "B", desc=what, disable=None, leave=False, file=sys.stderr)
