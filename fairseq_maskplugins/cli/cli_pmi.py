@@ -69,7 +69,9 @@ def _build(args: argparse.Namespace) -> None:
     check_output(args.output, find_files(args.text))
     # what a scheduler sends is an interrupt too: temporary files go
     interrupt = _Interrupt()
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    # a signal that is ignored, as interrupts are in jobs that a shell runs in the background, stays ignored
+    heeded = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         _build_and_write(args, splitter, interrupt)
     except KeyboardInterrupt:
