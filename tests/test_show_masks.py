@@ -89,13 +89,13 @@ def show(corpus, options, *more):
 
 def test_rows_and_rates_are_printed(corpus, capsys):
     """Without brackets a row is the text again; rates are those asked for; a phrase is in one pair of brackets."""
-    assert show(corpus, PMI, "--rows", 40, "--leave-unmasked-prob", 0.25) == 0
+    assert show(corpus, PMI, "--rows", 30, "--leave-unmasked-prob", 0.25) == 0
     out = capsys.readouterr().out
     assert "\033" not in out  # not a terminal
     text = " ".join((corpus / "valid.txt").read_text().split())
     rows = re.findall(r"^row \d+: (.*)$", out, flags=re.M)
     shown = " ".join(re.sub(r"[\[\]()▁]|</?s>", "", row) for row in rows)
-    assert len(rows) == 40
+    assert len(rows) == 30
     assert "".join(shown.split()) in "".join(text.split())
     assert "[old captain]" in out or "[New York City]" in out
     selected = float(re.search(r"corruption rate  asked 0.4000  selected (\S+)", out).group(1))
