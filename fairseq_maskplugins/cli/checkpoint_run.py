@@ -3,9 +3,9 @@
 from typing import Any, Dict, NamedTuple, Optional
 
 import torch
-from fairseq import checkpoint_utils
 from omegaconf import OmegaConf, open_dict
 
+from ..compat import load_upgraded_checkpoint
 from ..errors import UsageError
 
 
@@ -29,7 +29,7 @@ def load_run(
     Raises:
         UsageError: another task's checkpoint, or one that can't be read.
     """
-    state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    state = load_upgraded_checkpoint(path)
     cfg = state.get("cfg")
     name = getattr(cfg.task, "_name", None) if cfg is not None else None
     if name != "decoupled_mlm":
@@ -52,10 +52,13 @@ def load_run(
 
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
-    model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
     criterion = task.build_criterion(cfg.criterion)
-    if state.get("criterion") is not None:
-        criterion.load_state_dict(state["criterion"])
+    try:
+        model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
+        if state.get("criterion") is not None:
+            criterion.load_state_dict(state["criterion"])
+    except (RuntimeError, KeyError) as error:
+        raise UsageError(f"{path}: does not fit its own settings: {' '.join(str(error).split())[:300]}") from None
     for module in model.modules():
         if hasattr(module, "ever_training"):
             module.ever_training = True  # fairseq 0.12.2 has a fast path, for inference, with weights of its own
