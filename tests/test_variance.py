@@ -194,3 +194,13 @@ def test_incomplete_model(checkpoint, data_bin, tmp_path):
     torch.save(state, tmp_path / "less.pt")
     with pytest.raises(UsageError, match="less.pt: does not fit its own settings: .*embed_tokens"):
         main(["variance", str(tmp_path / "less.pt"), str(data_bin), "--rows", "4", "--groups", "2", "--cpu"])
+
+
+def test_lost_proposer(checkpoint, data_bin, tmp_path):
+    state = load_checkpoint_file(str(checkpoint))
+    del state["criterion"]
+    torch.save(state, tmp_path / "lost.pt")
+    arguments = [str(tmp_path / "lost.pt"), str(data_bin), "--rows", "4", "--masks", "2", "--groups", "2", "--cpu"]
+    with pytest.raises(UsageError, match="lost.pt has no MAP-Net proposer, it lost"):
+        main(["variance", *arguments, "--maskers", "mapnet"])
+    assert main(["variance", *arguments]) == 0

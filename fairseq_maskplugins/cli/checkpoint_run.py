@@ -13,6 +13,7 @@ class Loaded(NamedTuple):
     model: torch.nn.Module
     task: Any
     criterion: Any
+    has_proposer: bool
 
 
 def load_run(
@@ -62,11 +63,15 @@ def load_run(
     for module in model.modules():
         if hasattr(module, "ever_training"):
             module.ever_training = True  # fairseq 0.12.2 has a fast path, for inference, with weights of its own
-    return Loaded(model.eval(), task, criterion.eval())
+    has_proposer = hasattr(criterion, "proposer") and state.get("criterion") is not None
+    return Loaded(model.eval(), task, criterion.eval(), has_proposer)
 
 
 def require_proposer(loaded: Loaded, path: str, option: str) -> Any:
     """The criterion, where it is MAP-Net's."""
-    if not hasattr(loaded.criterion, "proposer"):
-        raise UsageError(f"{option}: {path} has no MAP-Net proposer, it was not trained with --criterion mapnet")
+    if not loaded.has_proposer:
+        why = "was not trained with --criterion mapnet"
+        if hasattr(loaded.criterion, "proposer"):
+            why = "lost what its criterion had learned"
+        raise UsageError(f"{option}: {path} has no MAP-Net proposer, it {why}")
     return loaded.criterion
