@@ -7,7 +7,7 @@ import os
 import pickle
 import re
 import sys
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .errors import UsageError
 
@@ -177,8 +177,29 @@ def load_checkpoint_file(path: str) -> dict:
     """
     import torch
 
+    return _read_checkpoint(path, lambda: torch.load(path, map_location="cpu"))
+
+
+def load_upgraded_checkpoint(path: str, overrides: Optional[dict] = None) -> dict:
+    """What a checkpoint file holds, as fairseq reads it: brought to the form of this version.
+
+    Args:
+        path: the file.
+        overrides: options that count in place of the checkpoint's.
+
+    Raises:
+        UsageError: the file is missing, damaged, or holds what torch refuses to load.
+    """
+    from fairseq import checkpoint_utils
+
+    return _read_checkpoint(path, lambda: checkpoint_utils.load_checkpoint_to_cpu(path, overrides))
+
+
+def _read_checkpoint(path: str, read: Callable[[], Any]) -> dict:
     try:
-        state = torch.load(path, map_location="cpu")
+        state = read()
+    except UsageError:
+        raise
     except pickle.UnpicklingError as error:
         raise UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}") from error
     except Exception as error:  # what is no checkpoint may lead anywhere

@@ -10,7 +10,9 @@ from scipy import stats
 
 from fairseq_maskplugins.cli.main import main
 from fairseq_maskplugins.cli.variance_run import _masking
+from fairseq_maskplugins.compat import load_checkpoint_file
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
+from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.mapnet.proposal import draw_pair, log_inclusion, propose, weigh
 from fairseq_maskplugins.rng import RowDraws
 from fairseq_maskplugins.variance.moments import decompose, student, summarise
@@ -164,3 +166,41 @@ def test_runs_of_units_are_measured(data_bin):
 def test_refusals(checkpoint, data_bin, options, text):
     with pytest.raises(ValueError, match=text):
         main(["variance", str(checkpoint), str(data_bin), "--cpu", *options.split()])
+
+
+@pytest.mark.parametrize("content", ["half", b"", b"hello\n", [1], {"model": 3}])
+@pytest.mark.parametrize("command", ["variance", "show-masks", "fill-mask"])
+def test_damaged_checkpoints(checkpoint, data_bin, tmp_path, command, content):
+    path = tmp_path / "damaged.pt"
+    if content == "half":
+        content = checkpoint.read_bytes()[:20000]
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    arguments = {
+        "variance": [str(path), str(data_bin), "--rows", "4", "--masks", "2", "--groups", "2", "--cpu"],
+        "show-masks": [str(data_bin), "--checkpoint", str(path), "--rows", "0", "--measure", "1"],
+        "fill-mask": [str(path), str(data_bin), "a <mask>"],
+    }[command]
+    with pytest.raises(UsageError, match="damaged.pt: .*checkpoint") as raised:
+        main([command, *arguments])
+    assert "\n" not in str(raised.value)
+
+
+def test_incomplete_model(checkpoint, data_bin, tmp_path):
+    state = load_checkpoint_file(str(checkpoint))
+    del state["model"]["encoder.sentence_encoder.embed_tokens.weight"]
+    torch.save(state, tmp_path / "less.pt")
+    with pytest.raises(UsageError, match="less.pt: does not fit its own settings: .*embed_tokens"):
+        main(["variance", str(tmp_path / "less.pt"), str(data_bin), "--rows", "4", "--groups", "2", "--cpu"])
+
+
+def test_lost_proposer(checkpoint, data_bin, tmp_path):
+    state = load_checkpoint_file(str(checkpoint))
+    del state["criterion"]
+    torch.save(state, tmp_path / "lost.pt")
+    arguments = [str(tmp_path / "lost.pt"), str(data_bin), "--rows", "4", "--masks", "2", "--groups", "2", "--cpu"]
+    with pytest.raises(UsageError, match="lost.pt has no MAP-Net proposer, it lost"):
+        main(["variance", *arguments, "--maskers", "mapnet"])
+    assert main(["variance", *arguments]) == 0

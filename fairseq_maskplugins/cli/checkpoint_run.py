@@ -3,9 +3,9 @@
 from typing import Any, Dict, NamedTuple, Optional
 
 import torch
-from fairseq import checkpoint_utils
 from omegaconf import OmegaConf, open_dict
 
+from ..compat import load_upgraded_checkpoint
 from ..errors import UsageError
 
 
@@ -13,6 +13,7 @@ class Loaded(NamedTuple):
     model: torch.nn.Module
     task: Any
     criterion: Any
+    has_proposer: bool
 
 
 def load_run(
@@ -29,7 +30,7 @@ def load_run(
     Raises:
         UsageError: another task's checkpoint, or one that can't be read.
     """
-    state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    state = load_upgraded_checkpoint(path)
     cfg = state.get("cfg")
     name = getattr(cfg.task, "_name", None) if cfg is not None else None
     if name != "decoupled_mlm":
@@ -52,18 +53,25 @@ def load_run(
 
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
-    model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
     criterion = task.build_criterion(cfg.criterion)
-    if state.get("criterion") is not None:
-        criterion.load_state_dict(state["criterion"])
+    try:
+        model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
+        if state.get("criterion") is not None:
+            criterion.load_state_dict(state["criterion"])
+    except (RuntimeError, KeyError) as error:
+        raise UsageError(f"{path}: does not fit its own settings: {' '.join(str(error).split())[:300]}") from None
     for module in model.modules():
         if hasattr(module, "ever_training"):
             module.ever_training = True  # fairseq 0.12.2 has a fast path, for inference, with weights of its own
-    return Loaded(model.eval(), task, criterion.eval())
+    has_proposer = hasattr(criterion, "proposer") and state.get("criterion") is not None
+    return Loaded(model.eval(), task, criterion.eval(), has_proposer)
 
 
 def require_proposer(loaded: Loaded, path: str, option: str) -> Any:
     """The criterion, where it is MAP-Net's."""
-    if not hasattr(loaded.criterion, "proposer"):
-        raise UsageError(f"{option}: {path} has no MAP-Net proposer, it was not trained with --criterion mapnet")
+    if not loaded.has_proposer:
+        why = "was not trained with --criterion mapnet"
+        if hasattr(loaded.criterion, "proposer"):
+            why = "lost what its criterion had learned"
+        raise UsageError(f"{option}: {path} has no MAP-Net proposer, it {why}")
     return loaded.criterion

@@ -6,6 +6,7 @@ from typing import Any, List, Tuple
 
 import torch
 
+from ..compat import load_upgraded_checkpoint
 from ..errors import UsageError
 
 EXAMPLE = """example:
@@ -76,7 +77,9 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"{args.checkpoint}: no such checkpoint")
     if not os.path.isfile(os.path.join(args.data, "dict.txt")):
         raise UsageError(f"{args.data}: no dict.txt there; it must be the data directory of the training")
-    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], {"data": args.data})
+    overrides = {"data": args.data}
+    state = load_upgraded_checkpoint(args.checkpoint, overrides)
+    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], overrides, state=state)
     names = ("sentencepiece_model", "gpt2_encoder_json", "gpt2_vocab_bpe")
     given = {name: getattr(args, name) for name in names if getattr(args, name)}
     bpe = {"_name": args.bpe, **given} if args.bpe else cfg.bpe

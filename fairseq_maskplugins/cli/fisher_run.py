@@ -6,13 +6,14 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.modules import LearnedPositionalEmbedding
 
 from ..child_tuning import maskfile
 from ..child_tuning.fisher import Fisher, add_batch_gradient, covered_names
+from ..compat import load_upgraded_checkpoint
 from ..errors import UsageError
 from ..rng import RowDraws
 from .cli_fisher import names_of, write_mask
@@ -68,7 +69,7 @@ def _load(cfg: Any, model: torch.nn.Module, criterion: torch.nn.Module) -> str:
         path = os.path.join(cfg.checkpoint.save_dir, path)
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such checkpoint; give one with --restore-file or --finetune-from-model")
-    state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    state = load_upgraded_checkpoint(path)
     try:
         model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
         if state.get("criterion") and utils.has_parameters(criterion):
