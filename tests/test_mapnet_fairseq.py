@@ -41,6 +41,14 @@ def test_resume_restores_the_proposer_and_its_optimizer_state(trained, data_bin,
     assert sum(float(states[0][index]["exp_avg_sq"].sum()) for index in last) > 0
 
 
+def test_a_proposer_of_other_sizes_is_named(trained, data_bin, tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes((trained[0] / "checkpoint_1_2.pt").read_bytes())
+    log = harness.train(data_bin, tmp_path, *MAPNET, *STEPS, "--mapnet-layers", 3, check=False)
+    last = log.text.strip().splitlines()[-1]
+    assert log.returncode == 1 and "Traceback" not in log.text
+    assert last.startswith("fairseq_maskplugins: the checkpoint's MAP-Net proposer has other sizes than this one")
+
+
 def test_metrics_are_logged(trained):
     _, log = trained
     step = log.train[-1]

@@ -57,12 +57,12 @@ def format_table(table: Shares, manifest: Dict[str, Any]) -> List[str]:
 
 def plot(table: Shares, manifest: Dict[str, Any], path: str) -> None:
     """Write a PNG: the kept share of each layer, a line for each kind."""
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError("--png needs matplotlib: pip install 'fairseq_maskplugins[fisher]'") from None
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     layers = list(dict.fromkeys(layer for layer, _ in table))
     figure = Figure(figsize=(max(5.0, 0.5 * len(layers) + 3), 4.0), layout=None)
     FigureCanvasAgg(figure)

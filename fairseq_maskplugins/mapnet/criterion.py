@@ -113,6 +113,12 @@ class MapNetCriterion(DecoupledMLMCriterion):
         if state_dict is None:  # of a run with another criterion
             logger.info("the checkpoint has no MAP-Net proposer: this one starts from its initial weights")
             return None
+        ours = {name: value.shape for name, value in self.state_dict().items() if name != EXTRA_STATE}
+        if ours != {name: value.shape for name, value in state_dict.items() if name != EXTRA_STATE}:
+            raise UsageError(
+                "the checkpoint's MAP-Net proposer has other sizes than this one: give the --mapnet-layers, "
+                "--mapnet-embed-dim, --mapnet-attention-heads and --mapnet-share-embeddings that it was trained with"
+            )
         scale = torch.tensor(self.proposer.scale, dtype=torch.float64)
         state_dict = {EXTRA_STATE: scale, **state_dict}
         found = super().load_state_dict(state_dict, *args, **kwargs)

@@ -38,12 +38,12 @@ def render_table(lines: List[Line]) -> str:
 
 def render_plot(lines: List[Line], title: str) -> bytes:
     """Bars of both terms with their intervals, as a PNG."""
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise UsageError("--png needs matplotlib: pip install 'fairseq_maskplugins[variance]'") from None
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     rates = sorted({(line.corruption, line.prediction) for line in lines})
     figure = Figure(figsize=(1.5 + 3.2 * len(rates), 3.6))
     FigureCanvasAgg(figure)
