@@ -131,12 +131,12 @@ class PMIMasker(Masker):
         first = np.flatnonzero(partial & ~(np.append(False, partial[:-1]) & ~starts.ravel()))
         after = np.flatnonzero(~partial | starts.ravel())
         end = np.append(after, len(flat))[np.searchsorted(after, first, side="right")]
-        for begin, stop in zip(first.tolist(), end.tolist()):
-            if 2 <= stop - begin <= MOST_PARTS:
-                ids = tuple(flat[begin:stop].tolist())
-                if ids not in self._cut_marks:
-                    self._cut_marks[ids] = fold(b"".join(self.pieces[i] for i in ids), True)[1]
-                marks[begin:stop] = self._cut_marks[ids]
+        asked = (end - first >= 2) & (end - first <= MOST_PARTS)
+        for begin, stop in zip(first[asked].tolist(), end[asked].tolist()):
+            ids = tuple(flat[begin:stop].tolist())
+            if ids not in self._cut_marks:
+                self._cut_marks[ids] = fold(b"".join(self.pieces[i] for i in ids), True)[1]
+            marks[begin:stop] = self._cut_marks[ids]
 
     def find_phrases(
         self, tokens: np.ndarray, maskable: np.ndarray, words: np.ndarray, place: np.ndarray
