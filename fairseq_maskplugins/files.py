@@ -50,6 +50,12 @@ def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str
             os.remove(temporary)
 
 
+def write_file(path: str, content: bytes) -> None:
+    """Write a file whole or not at all; raises as :func:`replacing` does."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(content)
+
+
 def write_folder(path: str, files: Dict[str, bytes]) -> None:
     """Write a folder whole or not at all: to a temporary name beside it first.
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from fairseq_maskplugins.child_tuning import maskfile
-from fairseq_maskplugins.cli.cli_show_masks import _write as write_page
 from fairseq_maskplugins.errors import UsageError
-from fairseq_maskplugins.files import replacing
+from fairseq_maskplugins.files import replacing, write_file
 
 
 def write(path, text):
@@ -68,13 +67,13 @@ def test_pipes_and_devices_stay_and_links_are_followed(tmp_path):
             with replacing(str(tmp_path / name)) as temporary:
                 write(temporary, "new")
         with pytest.raises(UsageError, match=f"/{name}: is a device or a pipe"):
-            write_page(str(tmp_path / name), "new")
+            write_file(str(tmp_path / name), b"new")
     assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
     (tmp_path / "file").write_text("old")
     (tmp_path / "other").symlink_to("file")
     with replacing(str(tmp_path / "other")) as temporary:
         write(temporary, "new")
     assert (tmp_path / "other").is_symlink() and (tmp_path / "file").read_text() == "new"
-    write_page(str(tmp_path / "other"), "page")
+    write_file(str(tmp_path / "other"), b"page")
     assert (tmp_path / "other").is_symlink() and (tmp_path / "file").read_text() == "page"
     assert sorted(os.listdir(tmp_path)) == ["file", "link", "other", "pipe"]

@@ -1,6 +1,7 @@
 """The variance decomposition: exact on a toy by enumeration, the theorem's claim, and the command."""
 
 import json
+import os
 
 import harness
 import numpy as np
@@ -166,6 +167,15 @@ def test_runs_of_units_are_measured(data_bin):
 def test_refusals(checkpoint, data_bin, options, text):
     with pytest.raises(ValueError, match=text):
         main(["variance", str(checkpoint), str(data_bin), "--cpu", *options.split()])
+
+
+@pytest.mark.parametrize("option", ["--png", "--json"])
+def test_pipes_stay(checkpoint, data_bin, tmp_path, option):
+    """A file that is renamed would take a device's or a pipe's place."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe: is a device or a pipe"):
+        main(["variance", str(checkpoint), str(data_bin), "--cpu", option, str(tmp_path / "pipe")])
+    assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize("content", ["half", b"", b"hello\n", [1], {"model": 3}])

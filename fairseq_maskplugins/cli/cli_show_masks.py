@@ -5,7 +5,6 @@ import argparse
 import os
 import shlex
 import sys
-import tempfile
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..decoupled_mlm.rates import Rates
 from ..decoupled_mlm.register import build_config
 from ..decoupled_mlm.task import DecoupledMLMTask
 from ..errors import UsageError
-from ..files import find_place
+from ..files import find_place, write_file
 from ..maskers import MASKERS, build_masker
 from ..rng import RowDraws
 from ..show_masks.measure import RANDOM, Token, Totals, classify, histogram, run_lengths
@@ -104,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
         title = f"Masks of {args.data}, {args.split}: --masker {task.masker_name}"
         more = render_section(proposals, args.checkpoint) if args.checkpoint else ""
         page = render_page(title, _command(), rows, totals, (rates.corruption, rates.prediction), runs, left_out, more)
-        _write(args.html, page)
+        write_file(args.html, page.encode("utf-8"))
         print(f"\nwrote {args.html}")
 
 
@@ -209,20 +208,3 @@ def _compare(
 
 def _command(arguments: Optional[List[str]] = None) -> str:
     return "maskplugins " + " ".join(map(shlex.quote, sys.argv[1:] if arguments is None else arguments))
-
-
-def _write(path: str, text: str) -> None:
-    """Write under a temporary name and rename."""
-    place = find_place(path)
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(place)}.", dir=os.path.dirname(place))
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, place)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise UsageError(f"--html {path}: can't be written: {error.strerror or error}")

@@ -5,6 +5,7 @@ import os
 import re
 
 from ..errors import UsageError
+from ..files import find_place
 
 EXAMPLE = """example:
   maskplugins variance checkpoints/checkpoint_last.pt data-bin --maskers uniform mapnet --rates 0.15 0.4 \\
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--params {args.params}: no regular expression: {error}")
     for name in ("png", "json"):
         path = getattr(args, name)
-        if path and not os.path.isdir(os.path.dirname(path) or "."):
+        if path and not os.path.isdir(os.path.dirname(find_place(path))):
             raise UsageError(f"--{name} {path}: its folder does not exist")
     if not os.path.isfile(args.checkpoint):
         raise UsageError(f"{args.checkpoint}: no such checkpoint")

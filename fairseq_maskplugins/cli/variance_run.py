@@ -14,11 +14,12 @@ from ..decoupled_mlm.criterion import DecoupledMLMCriterion
 from ..decoupled_mlm.plan import Planner
 from ..decoupled_mlm.rates import Rates
 from ..errors import UsageError
+from ..files import write_file
 from ..mapnet.proposal import draw_pair
 from ..maskers import build_masker
 from ..rng import RowDraws
 from ..variance.moments import decompose
-from ..variance.report import Line, render_plot, render_table, write_whole
+from ..variance.report import Line, render_plot, render_table
 from .checkpoint_run import load_run, require_proposer
 
 
@@ -63,9 +64,9 @@ def compute(args: argparse.Namespace) -> None:
     print(render_table(lines))
     if args.json:
         found = [{**line._asdict(), "found": {k: v._asdict() for k, v in line.found.items()}} for line in lines]
-        write_whole(args.json, json.dumps(found, indent=1).encode())
+        write_file(args.json, json.dumps(found, indent=1).encode())
     if args.png:
-        write_whole(args.png, render_plot(lines, f"{args.rows} rows, {args.masks} masks each, 95% intervals"))
+        write_file(args.png, render_plot(lines, f"{args.rows} rows, {args.masks} masks each, 95% intervals"))
         print(f"wrote {args.png}")
 
 

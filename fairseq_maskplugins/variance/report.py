@@ -2,8 +2,6 @@
 
 import io
 import logging
-import os
-import tempfile
 from typing import Dict, List, NamedTuple
 
 from ..errors import UsageError
@@ -65,20 +63,3 @@ def render_plot(lines: List[Line], title: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()
-
-
-def write_whole(path: str, content: bytes) -> None:
-    """Write under a temporary name and rename."""
-    folder = os.path.dirname(path) or "."
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise UsageError(f"{path}: can't be written: {error.strerror or error}") from None
