@@ -7,7 +7,7 @@ import os
 import pickle
 import re
 import sys
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from .errors import UsageError
 
@@ -163,53 +163,15 @@ def protect_checkpoints() -> None:
         try:
             return load(path, *args, **kwargs)
         except pickle.UnpicklingError as error:
-            raise UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}") from error
+            raise refused(path, error) from error
 
     load_checkpoint_to_cpu.names_refused_globals = True
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 
-def load_checkpoint_file(path: str) -> dict:
-    """What a checkpoint file holds, as it was saved, on the CPU.
-
-    Raises:
-        UsageError: the file is missing, damaged, or holds what torch refuses to load.
-    """
-    import torch
-
-    return _read_checkpoint(path, lambda: torch.load(path, map_location="cpu"))
-
-
-def load_upgraded_checkpoint(path: str, overrides: Optional[dict] = None) -> dict:
-    """What a checkpoint file holds, as fairseq reads it: brought to the form of this version.
-
-    Args:
-        path: the file.
-        overrides: options that count in place of the checkpoint's.
-
-    Raises:
-        UsageError: the file is missing, damaged, or holds what torch refuses to load.
-    """
-    from fairseq import checkpoint_utils
-
-    return _read_checkpoint(path, lambda: checkpoint_utils.load_checkpoint_to_cpu(path, overrides))
-
-
-def _read_checkpoint(path: str, read: Callable[[], Any]) -> dict:
-    try:
-        state = read()
-    except UsageError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}") from error
-    except Exception as error:  # what is no checkpoint may lead anywhere
-        reason = (
-            str(error) if isinstance(error, (OSError, RuntimeError, ValueError)) else "it is damaged, or no checkpoint"
-        )
-        raise UsageError(f"{path}: can't read this checkpoint: {' '.join(reason.split())[:200]}") from error
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UsageError(f"{path}: this is no fairseq checkpoint: it holds no model")
-    return state
+def refused(path: str, error: Exception) -> UsageError:
+    """What is said of a checkpoint that torch refuses to unpickle."""
+    return UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}")
 
 
 def _reason(message: str) -> str:

@@ -11,8 +11,8 @@ import torch
 from reference.correct_embeddings import correct_by_loop
 from tiny_roberta import build, make_dictionary, make_rows
 
+from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
 from fairseq_maskplugins.cli.main import main
-from fairseq_maskplugins.compat import load_checkpoint_file
 from fairseq_maskplugins.correct_embeddings.checkpoint import correct_checkpoint, shares_of
 from fairseq_maskplugins.correct_embeddings.correct import Shares, correct
 from fairseq_maskplugins.errors import UsageError

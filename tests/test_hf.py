@@ -9,8 +9,8 @@ import torch
 from tiny_roberta import build, make_dictionary, make_rows
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, pipeline
 
+from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
 from fairseq_maskplugins.cli.main import main
-from fairseq_maskplugins.compat import load_checkpoint_file
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.files import write_folder
 from fairseq_maskplugins.hf.export import export_checkpoint

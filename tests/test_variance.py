@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
+from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
 from fairseq_maskplugins.cli.main import main
 from fairseq_maskplugins.cli.variance_run import _masking
-from fairseq_maskplugins.compat import load_checkpoint_file
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.mapnet.proposal import draw_pair, log_inclusion, propose, weigh

@@ -59,7 +59,7 @@ def model_options(checkpoint):
     """The options of fairseq-train that give a model of a checkpoint's sizes."""
     sys.path.insert(0, str(ROOT))
     import fairseq_maskplugins  # noqa: F401  (lets torch read fairseq's checkpoints)
-    from fairseq_maskplugins.compat import load_checkpoint_file
+    from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
     from fairseq_maskplugins.correct_embeddings.checkpoint import option_of
 
     state = load_checkpoint_file(str(checkpoint))

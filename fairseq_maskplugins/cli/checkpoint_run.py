@@ -5,8 +5,8 @@ from typing import Any, Dict, NamedTuple, Optional
 import torch
 from omegaconf import OmegaConf, open_dict
 
-from ..compat import load_upgraded_checkpoint
 from ..errors import UsageError
+from .checkpoint_file import load_upgraded_checkpoint
 
 
 class Loaded(NamedTuple):

@@ -6,7 +6,6 @@ from typing import Any, Tuple
 
 import torch
 
-from ..compat import load_checkpoint_file
 from ..correct_embeddings.checkpoint import (
     CheckpointError,
     choose_rows,
@@ -18,6 +17,7 @@ from ..correct_embeddings.checkpoint import (
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
 from ..files import find_place, replacing
+from .checkpoint_file import load_checkpoint_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,10 +4,11 @@ import argparse
 import os
 from typing import Any, List, Optional
 
-from ..compat import load_checkpoint_file, require_library
+from ..compat import require_library
 from ..correct_embeddings.checkpoint import CheckpointError, option_of
 from ..errors import UsageError
 from ..files import check_free, write_folder
+from .checkpoint_file import load_checkpoint_file
 
 EXAMPLE = """examples:
   maskplugins export-hf checkpoints/checkpoint_best.pt roberta-hf

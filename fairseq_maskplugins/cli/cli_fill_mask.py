@@ -6,8 +6,8 @@ from typing import Any, List, Tuple
 
 import torch
 
-from ..compat import load_upgraded_checkpoint
 from ..errors import UsageError
+from .checkpoint_file import load_upgraded_checkpoint
 
 EXAMPLE = """example:
   maskplugins fill-mask checkpoints/checkpoint_best.pt data-bin \\

@@ -13,9 +13,9 @@ from fairseq.modules import LearnedPositionalEmbedding
 
 from ..child_tuning import maskfile
 from ..child_tuning.fisher import Fisher, add_batch_gradient, covered_names
-from ..compat import load_upgraded_checkpoint
 from ..errors import UsageError
 from ..rng import RowDraws
+from .checkpoint_file import load_upgraded_checkpoint
 from .cli_fisher import names_of, write_mask
 
 
