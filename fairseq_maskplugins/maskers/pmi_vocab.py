@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import unicodedata
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -18,6 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from ..errors import UsageError
+from ..files import replacing
 from .phrase_hash import hash_phrases
 from .phrase_list import parse_phrases, read_bytes
 
@@ -152,20 +152,16 @@ def _layout(info: Dict[str, Any]) -> List[Tuple[Any, int]]:
 
 def _write(place: str, built: PhraseTable, key: str) -> bool:
     """Write a cache; False where that can't be done (a read-only folder, a full disk)."""
-    temporary = None
     try:
         os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f"{os.path.basename(place)}.", dir=os.path.dirname(place) or ".")
-        with os.fdopen(handle, "wb") as file:
-            file.write((_MAGIC + json.dumps({**built.info, "key": key}).encode()).ljust(_HEADER))
-            for array in (built.table, built.begins, built.bitmap):
-                file.write(array.tobytes().ljust(-(-array.nbytes // 8) * 8, b"\0"))
-        os.chmod(temporary, 0o644)  # ranks of other users read it too
-        os.replace(temporary, place)
-    except OSError as error:
+        with replacing(place) as temporary:
+            with open(temporary, "wb") as file:
+                file.write((_MAGIC + json.dumps({**built.info, "key": key}).encode()).ljust(_HEADER))
+                for array in (built.table, built.begins, built.bitmap):
+                    file.write(array.tobytes().ljust(-(-array.nbytes // 8) * 8, b"\0"))
+            os.chmod(temporary, 0o644)  # ranks of other users read it too
+    except (OSError, UsageError) as error:
         logger.debug(f"{place}: no cache: {error}")
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         return False
     return True
 

@@ -1,14 +1,14 @@
 """Counting on one machine with DuckDB, in a given amount of memory and otherwise on disk (no fairseq)."""
 
+import contextlib
 import os
 import re
-import shutil
-import tempfile
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
 from ..errors import UsageError
+from ..files import working_folder
 from . import sql
 from .count import Partial, count_batch
 from .coverage import PhraseTable, cover_batch
@@ -76,11 +76,13 @@ class DuckEngine:
                 "--engine duckdb needs the package duckdb: pip install 'fairseq_maskplugins[pmi]'"
             ) from None
         self.duckdb, self.memory_limit, self.progress = duckdb, memory_limit, progress
+        self.stack = contextlib.ExitStack()
         try:
-            self.folder = tempfile.mkdtemp(prefix="pmi-build-", dir=temp_dir)
+            self.folder = self.stack.enter_context(working_folder(os.path.join(temp_dir, "pmi-build")))
         except OSError as error:
             raise UsageError(f"--temp-dir {temp_dir}: can't write there: {error.strerror}") from None
         try:
+            os.chmod(self.folder, 0o700)  # it holds the text
             self.db = duckdb.connect(os.path.join(self.folder, "counts.duckdb"))
             for setting in (
                 f"memory_limit = '{limit // 1024}KiB'",
@@ -91,7 +93,7 @@ class DuckEngine:
                 self.db.execute(f"SET {setting}")
             self.db.execute("PRAGMA disable_checkpoint_on_shutdown")  # the database is thrown away
         except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.stack.close()
             raise
 
     def __enter__(self) -> "DuckEngine":
@@ -101,7 +103,7 @@ class DuckEngine:
         try:
             self.db.close()
         finally:  # an interrupt may reach us as late as here
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.stack.close()
 
     def _run(self, query: str):
         try:
