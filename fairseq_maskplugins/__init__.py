@@ -46,7 +46,6 @@ if __name__ == _NAME:
     # "maskplugins doctor" tells what is broken where the rest can't even be imported
     if not (sys.argv[1:2] == ["doctor"] and os.path.basename(sys.argv[0]) in ("-m", "maskplugins")):
         from .compat import (
-            copy_checkpoints_whole,
             explain_loading,
             note_flat_shapes,
             protect_checkpoints,
@@ -55,7 +54,6 @@ if __name__ == _NAME:
 
         require_supported_versions()
         protect_checkpoints()
-        copy_checkpoints_whole()
         note_flat_shapes()
         explain_loading()
 
@@ -67,6 +65,7 @@ if __name__ == _NAME:
         from .mae import model as mae_model  # noqa: F401
         from .mapnet import criterion as mapnet_criterion  # noqa: F401
         from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
+        from .saving import register as saving_register  # noqa: F401
 
     __version__ = "0.1.0"
 else:

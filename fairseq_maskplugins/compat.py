@@ -3,7 +3,6 @@
 import argparse
 import collections
 import functools
-import os
 import pickle
 import re
 import sys
@@ -118,29 +117,6 @@ def checkpoint_classes() -> list:
         _TensorPlaceholder,
     ]
     return plain + nodes + [scalar, np.dtype, *dtypes]
-
-
-def copy_checkpoints_whole() -> None:
-    """Let fairseq's copy of a checkpoint under a second name appear whole.
-
-    fairseq writes ``checkpoint_1_500.pt`` to a temporary name and renames it, but then copies it byte by byte over
-    ``checkpoint_last.pt``: a run that is killed in that moment leaves half a file, and can't be resumed.
-    """
-    from fairseq.file_io import PathManager
-
-    copy = PathManager.copy
-    if getattr(copy, "appears_whole", False):
-        return
-
-    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-        if "://" in str(dst_path) or (os.path.lexists(dst_path) and not overwrite):
-            return copy(src_path, dst_path, overwrite=overwrite)
-        done = copy(src_path, f"{dst_path}.tmp", overwrite=True)
-        os.replace(f"{dst_path}.tmp", dst_path)
-        return done
-
-    copy_whole.appears_whole = True
-    PathManager.copy = staticmethod(copy_whole)
 
 
 def protect_checkpoints() -> None:

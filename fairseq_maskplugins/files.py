@@ -16,19 +16,20 @@ except ImportError:  # Windows
     fcntl = None
 
 _LOCK = ".fairseq_maskplugins-lock"
+_NAME = re.compile(r".+\.[0-9a-f]{8}\.part")
 
 
 @contextlib.contextmanager
 def working_folder(place: str) -> Iterator[str]:
     """A folder ``PLACE.XXXXXXXX.part`` to work in, which is gone at the end of the block.
 
-    A killed process leaves its folder. The next that asks for one at the same place removes it: a file in each is locked
-    for as long as its process lives, and names its machine, as the locks of some network file systems reach no further.
+    A killed process leaves its folder. The next that makes one beside it removes it: a file in each is locked for as long
+    as its process lives, and names its machine, as the locks of some network file systems reach no further.
 
     Raises:
         OSError: it can't be made.
     """
-    _remove_abandoned(place)
+    remove_abandoned(os.path.dirname(os.path.abspath(place)))
     folder, lock = _make_locked(place)
     try:
         yield folder
@@ -48,7 +49,9 @@ def _make_locked(place: str) -> Tuple[str, TextIO]:
         except BaseException:
             os.rmdir(folder)
             raise
-        with contextlib.suppress(OSError):  # of a file system that does not lock, or a full disk, which shows soon enough
+        with contextlib.suppress(
+            OSError
+        ):  # of a file system that does not lock, or a full disk, which shows soon enough
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             lock.write(platform.node())
@@ -58,16 +61,13 @@ def _make_locked(place: str) -> Tuple[str, TextIO]:
         lock.close()
 
 
-def _remove_abandoned(place: str) -> None:
-    if fcntl is None:
-        return
-    above, name = os.path.split(os.path.abspath(place))
-    ours = re.compile(re.escape(name) + r"\.[0-9a-f]{8}\.part")
+def remove_abandoned(above: str) -> None:
+    """Remove what killed processes left of their :func:`working_folder` in a folder."""
     try:
-        found = [os.path.join(above, entry) for entry in os.listdir(above) if ours.fullmatch(entry)]
+        found = [os.path.join(above, entry) for entry in os.listdir(above) if _NAME.fullmatch(entry)]
     except OSError:
         return
-    for folder in found:
+    for folder in found if fcntl is not None else ():
         with contextlib.suppress(OSError):
             if not os.listdir(folder):  # killed before it could lock it
                 os.rmdir(folder)
@@ -102,7 +102,7 @@ def find_place(path: str) -> str:
 
 
 @contextlib.contextmanager
-def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str]:
+def replacing(path: str, also: Tuple[Type[Exception], ...] = (), follow: bool = True) -> Iterator[str]:
     """A name to write to; at the end of the block the file is flushed to the disk and renamed to ``path``.
 
     Where the block fails, nothing is left and what was at ``path`` stays. The name is in a folder of its own beside it,
@@ -114,11 +114,12 @@ def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str
     Args:
         path: where the file goes; what is there is replaced.
         also: errors besides ``OSError`` with which a library says that it can't write.
+        follow: where ``path`` is a link, replace what it leads to; else the link itself.
 
     Raises:
         UsageError: it can't be written, or is no file; names ``path`` and the reason.
     """
-    place = find_place(path)
+    place = find_place(path) if follow else os.path.abspath(path)
     try:
         with working_folder(place) as folder:
             temporary = os.path.join(folder, os.path.basename(place))

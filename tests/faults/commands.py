@@ -38,7 +38,17 @@ class Tool(NamedTuple):
 
 def _fisher(inputs: Inputs, out: Path) -> list:
     options = ["--restore-file", inputs.checkpoint, "--max-examples", 8, "--user-dir", harness.USER_DIR]
-    return ["fisher", inputs.data, "--fisher", out / "values", "--mask", out / "mask", *options, *harness.TINY, *harness.MLM]
+    return [
+        "fisher",
+        inputs.data,
+        "--fisher",
+        out / "values",
+        "--mask",
+        out / "mask",
+        *options,
+        *harness.TINY,
+        *harness.MLM,
+    ]
 
 
 def _pmi(inputs: Inputs, out: Path) -> list:
@@ -55,11 +65,22 @@ TOOLS: Dict[str, Tool] = {
     "pmi-build": Tool(_pmi, ("list.gz",)),
     "fisher": Tool(_fisher, ("values", "mask")),
     "fisher-select": Tool(
-        lambda i, out: ["fisher", "select", "--fisher", i.folder / "values", "--reserve-p", 0.1, "--mask", out / "mask"],
+        lambda i, out: [
+            "fisher",
+            "select",
+            "--fisher",
+            i.folder / "values",
+            "--reserve-p",
+            0.1,
+            "--mask",
+            out / "mask",
+        ],
         ("mask",),
     ),
     "fisher-show": Tool(lambda i, out: ["fisher", "show", "--mask", i.folder / "mask", "--png", out / "png"], ("png",)),
-    "correct-embeddings": Tool(lambda i, out: ["correct-embeddings", i.checkpoint, out / "corrected.pt"], ("corrected.pt",)),
+    "correct-embeddings": Tool(
+        lambda i, out: ["correct-embeddings", i.checkpoint, out / "corrected.pt"], ("corrected.pt",)
+    ),
     "export-hf": Tool(lambda i, out: ["export-hf", i.checkpoint, out / "hf"], ("hf",)),
     "import-hf": Tool(lambda i, out: ["import-hf", i.folder / "hf", out / "fairseq"], ("fairseq",)),
     "show-masks": Tool(

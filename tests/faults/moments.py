@@ -42,7 +42,17 @@ _NUMBERS = {
 _FD = {"write": 0, "pwrite64": 0, "writev": 0, "pwritev": 0, "fsync": 0, "fdatasync": 0, "ftruncate": 0, "fallocate": 0}
 _FD.update(sendfile=0, copy_file_range=2)
 _AT = {"openat": 0, "mkdirat": 0, "unlinkat": 0, "renameat": 2, "renameat2": 2, "linkat": 2, "symlinkat": 1}
-_PATH = {"open": 0, "creat": 0, "truncate": 0, "mkdir": 0, "rmdir": 0, "unlink": 0, "rename": 1, "link": 1, "symlink": 1}
+_PATH = {
+    "open": 0,
+    "creat": 0,
+    "truncate": 0,
+    "mkdir": 0,
+    "rmdir": 0,
+    "unlink": 0,
+    "rename": 1,
+    "link": 1,
+    "symlink": 1,
+}
 _NEEDS_SPACE = {*_FD, *_AT, *_PATH} - {"fsync", "fdatasync", "unlink", "unlinkat", "rmdir"}
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
