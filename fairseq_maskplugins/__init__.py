@@ -49,11 +49,13 @@ if __name__ == _NAME:
             explain_loading,
             note_flat_shapes,
             protect_checkpoints,
+            quieten_half_read_data,
             require_supported_versions,
         )
 
         require_supported_versions()
         protect_checkpoints()
+        quieten_half_read_data()
         note_flat_shapes()
         explain_loading()
 

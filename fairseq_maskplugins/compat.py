@@ -170,6 +170,23 @@ def disable_inference_path(encoder: Any) -> None:
             layer.can_use_fastpath = False
 
 
+def quieten_half_read_data() -> None:
+    """Where a memory-mapped data set can't be read, fairseq stumbles over what it had not opened yet, and says so after
+    the line that counts."""
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    close = MMapIndexedDataset.__del__
+    if getattr(close, "is_quiet", False):
+        return
+
+    def __del__(self: Any) -> None:
+        if hasattr(self, "_bin_buffer_mmap"):
+            close(self)
+
+    __del__.is_quiet = True
+    MMapIndexedDataset.__del__ = __del__
+
+
 def data_parallel_rank() -> int:
     """This process's rank among those that see different data; 0 where nothing is distributed."""
     import torch

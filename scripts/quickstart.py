@@ -72,7 +72,9 @@ def check_settings(args, out):
     if path.exists():
         found = json.loads(path.read_text(encoding="utf-8"))
         different = [
-            f"--{key.replace('_', '-')} {found.get(key)}" for key in settings if found.get(key) != settings[key]
+            f"--{key.replace('_', '-')} {found.get(key)}" if found.get(key) is not None else f"no --{key}"
+            for key in settings
+            if found.get(key) != settings[key]
         ]
         if different:
             sys.exit(f"quickstart: {out}: was begun with {', '.join(different)}; give the same, or another folder")
@@ -142,7 +144,7 @@ def binarize(out):
     command += ["--trainpref", out / "train.sp", "--validpref", out / "valid.sp", "--destdir", temporary]
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        sys.exit(f"{done.stdout[-2000:]}\nquickstart: fairseq-preprocess failed")
+        sys.exit(f"quickstart: fairseq-preprocess failed: {(done.stdout.strip().splitlines() or [''])[-1]}")
     temporary.rename(out / "data-bin")
 
 

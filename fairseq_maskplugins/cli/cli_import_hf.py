@@ -54,8 +54,11 @@ def run(args: argparse.Namespace) -> None:
 def _read(path: str) -> Any:
     if not os.path.isfile(path):
         return None
-    with open(path, "rb") as file:
-        return file.read()
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"{path}: can't read it: {error.strerror}") from None
 
 
 def _read_tokenizer(folder: str, rows: int) -> Tuple[List[str], List[int], Dict[str, bytes]]:

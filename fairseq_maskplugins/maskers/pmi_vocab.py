@@ -6,12 +6,12 @@ written under a temporary name and renamed, so that a reader never meets half of
 the first of them to write it.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import unicodedata
-from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
@@ -128,7 +128,7 @@ def _user_folder() -> str:
     return os.path.join(base, "fairseq_maskplugins")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
     """One process at a time; the list itself is what is locked, so that nothing is left behind. File systems that lock
     nothing (some network ones) cost work done twice, not correctness: a cache appears whole, by renaming."""
@@ -137,11 +137,11 @@ def _locked(path: str) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    with open(path, "rb") as file:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            logger.debug(f"{path}: this file system does not lock")
+            fcntl.flock(stack.enter_context(open(path, "rb")), fcntl.LOCK_EX)
+        except OSError as error:  # it has been read; should it be gone since, that is all that is needed of it
+            logger.debug(f"{path}: can't lock it: {error}")
         yield
 
 

@@ -1,8 +1,11 @@
 """What the commands of these tests read: a corpus, a checkpoint, Fisher values and a folder of transformers, made once."""
 
+import functools
+
 import commands
 import harness
 import pytest
+from case import Case
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +19,20 @@ def inputs(corpus, tmp_path_factory):
     for name in ("fisher", "export-hf"):
         harness.run(commands.TOOLS[name].command(found, folder), check=True, cwd=harness.ROOT)
     return found
+
+
+@pytest.fixture(scope="session")
+def undisturbed(inputs, tmp_path_factory):
+    return functools.lru_cache(maxsize=None)(lambda name: Case(name, inputs, tmp_path_factory.mktemp(name) / "out"))
+
+
+@pytest.fixture
+def cases(undisturbed):
+    """:class:`case.Case` by name, as if it had never run."""
+
+    def begin(name):
+        found = undisturbed(name)
+        found.reset()
+        return found
+
+    return begin

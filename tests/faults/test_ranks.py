@@ -67,13 +67,24 @@ def test_a_disk_that_is_full_for_one_rank_ends_both(inputs, tmp_path):
     out = tmp_path / "rank0"
     done = moments.watch(first, out, lambda event: errno.ENOSPC if event.call == "write" else None)
     assert done.returncode == 1 and "Traceback" not in done.text
-    assert done.text.strip().splitlines()[-1].startswith(f"fairseq_maskplugins: {out}/checkpoint_1_3.pt: can't write it: No")
+    assert (
+        done.text.strip()
+        .splitlines()[-1]
+        .startswith(f"fairseq_maskplugins: {out}/checkpoint_1_3.pt: can't write it: No")
+    )
     status, line = end_of(other)
     assert status == 1 and "another rank has gone" in line
 
 
 def test_a_mask_that_only_one_rank_can_read_ends_both(inputs, tmp_path):
-    options = ["--optimizer", "child_tuning_adam", "--child-tuning-mode", "D", "--child-tuning-mask", inputs.folder / "mask"]
+    options = [
+        "--optimizer",
+        "child_tuning_adam",
+        "--child-tuning-mode",
+        "D",
+        "--child-tuning-mask",
+        inputs.folder / "mask",
+    ]
     first, second = rank_commands(inputs, tmp_path, *options, "--max-update", 400, "--no-save")
     other = Forked(first)
     strike = lambda event: errno.ENOENT if event.path.endswith("/mask") else None  # noqa: E731

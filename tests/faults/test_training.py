@@ -3,11 +3,14 @@
 import errno
 import os
 import random
+import shutil
 import signal
 import time
 
+import folders
 import harness
 import moments
+import prepare
 import pytest
 from choose import SEED, choose
 from forked import Forked
@@ -97,18 +100,16 @@ def test_killed_while_it_saves(inputs, whole, tmp_path):
     check_end(inputs, folder, whole)
 
 
-@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_last.pt"])
+@pytest.mark.parametrize("name", ["checkpoint_1_4.pt", "checkpoint_best.pt"])
 def test_full_disk(name, inputs, whole, tmp_path):
     """In ``torch.save`` of the second checkpoint, or in its copy; with the space back it goes on from the first."""
     folder = tmp_path / "run"
-    seen = []
+    second, full = [], []
 
     def strike(event):
-        saved = event.path.endswith("checkpoint_1_4.pt") and event.call.startswith("rename")
-        begun = event.path.endswith(name) and event.call in ("write", "sendfile") and (seen or name != "checkpoint_last.pt")
-        if saved or (begun and not seen):
-            seen.append(event)
-        return errno.ENOSPC if seen and not saved and event.needs_space else None
+        second.extend([event] * event.path.endswith("checkpoint_1_4.pt"))
+        full.extend([event] * (bool(second) and event.path.endswith(name) and event.call in ("write", "sendfile")))
+        return errno.ENOSPC if full and event.needs_space else None
 
     done = moments.watch(command(inputs, folder), folder, strike)
     lines = done.text.strip().splitlines()
@@ -132,6 +133,77 @@ def test_a_write_that_fails_once(inputs, whole, tmp_path):
     done = moments.watch(command(inputs, folder), folder, strike)
     assert done.returncode == 0 and len(failed) == 5
     assert not check(folder, whole)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_read_only_save_dir(exists, inputs, tmp_path):
+    folder = tmp_path / "above" / "run"
+    (folder if exists else folder.parent).mkdir(parents=True)
+    (folder if exists else folder.parent).chmod(0o555)
+    process = Forked(command(inputs, folder), prepare=prepare.obey_permissions)
+    text = process.read()
+    (folder if exists else folder.parent).chmod(0o755)
+    assert process.returncode == 1 and "Traceback" not in text
+    assert (
+        text.strip().splitlines()[-1]
+        == f"fairseq_maskplugins: --save-dir {folder}: can't write there: Permission denied"
+    )
+
+
+def test_another_run_in_the_same_folder(inputs, whole, tmp_path):
+    """While one saves, a second one runs from beginning to end: neither writes into the other's files."""
+    folder = tmp_path / "run"
+    saving = [event.number for event in whole.events if "checkpoint" in event.path]
+    moment, inner = choose("two runs", saving, 1)[0], []
+
+    def strike(event):
+        if event.number == moment:
+            inner.append(harness.run(command(inputs, folder)))
+
+    done = moments.watch(command(inputs, folder), folder, strike)
+    assert (done.returncode, inner[0].returncode) == (0, 0)
+    assert not check(folder, whole)
+    assert update_of(folder / "checkpoint_last.pt") == 4
+
+
+def test_data_removed_while_it_trains(inputs, whole, tmp_path):
+    shutil.copytree(inputs.data, tmp_path / "bin")
+    own = inputs._replace(corpus=tmp_path)
+
+    def strike(event):
+        if event.call.startswith("rename") and event.path.endswith("checkpoint_1_2.pt"):
+            shutil.rmtree(tmp_path / "bin")
+
+    done = moments.watch(command(own, tmp_path / "run"), tmp_path / "run", strike)
+    assert done.returncode == 0 and not (tmp_path / "bin").exists()
+    assert not check(tmp_path / "run", whole)
+
+
+def check_input(inputs, folder, root, path, error):
+    """One of the files that a resumed training reads can't be opened: one line, and what was saved stays."""
+    strike = lambda event: error if event.path == path and not event.writes else None  # noqa: E731
+    before = folders.read(folder)
+    done = moments.watch(command(inputs, folder), root, strike, reads=True)
+    lines = done.text.strip().splitlines()
+    print(os.path.basename(path), errno.errorcode[error], done.returncode, lines[-1])
+    assert done.returncode == 1 and "Traceback" not in done.text, done.text
+    assert lines[-1].startswith("fairseq_maskplugins: ") and os.path.splitext(path)[0] in lines[-1]
+    assert folders.read(folder) == before
+
+
+@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.slow if part else ()) for part in range(4)])
+def test_inputs_that_vanish_or_are_refused(part, inputs, whole, tmp_path):
+    folder = tmp_path / "run"
+    harness.run(command(inputs, folder, "--max-update", 2), check=True)
+    shutil.copytree(inputs.data, tmp_path / "bin")
+    own = inputs._replace(corpus=tmp_path)
+    read = [tmp_path / "bin" / name for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")]
+    read.append(folder / "checkpoint_last.pt")
+    cases = [(str(path), error) for path in read for error in (errno.ENOENT, errno.EACCES, errno.EIO)]
+    random.Random(f"{SEED} inputs").shuffle(cases)
+    for path, error in cases[:2] if not part else cases[2 + part - 1 :: 3]:
+        check_input(own, folder, tmp_path, path, error)
+    check_end(inputs, folder, whole)
 
 
 @pytest.mark.slow
