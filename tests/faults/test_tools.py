@@ -37,14 +37,17 @@ def check_full(case, moment):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", commands.TOOLS)
 def test_every_moment(name, cases):
+    """Of the calls on one file in a row the first, the last, and some between."""
     case = cases(name)
-    for event in case.events:
+    paths = [None, *(event.path for event in case.events), None]
+    edges = [n for n in range(1, len(paths) - 1) if paths[n] != paths[n - 1] or paths[n] != paths[n + 1]]
+    for moment in choose(f"{name} every", range(1, len(paths) - 1), 8, always=edges):
         case.reset()
-        done = case.run(moments.kill_at(event.number))
+        done = case.run(moments.kill_at(moment))
         assert done.returncode == -9, done.text
         case.check()
         case.check_undone()
-        if event.needs_space:
+        if case.events[moment - 1].needs_space:
             case.reset()
-            check_full(case, event.number)
+            check_full(case, moment)
             case.check_undone()
