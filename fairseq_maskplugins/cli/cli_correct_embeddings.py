@@ -4,8 +4,6 @@ import argparse
 import os
 from typing import Any, Tuple
 
-import torch
-
 from ..correct_embeddings.checkpoint import (
     CheckpointError,
     choose_rows,
@@ -17,6 +15,7 @@ from ..correct_embeddings.checkpoint import (
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
 from ..files import find_place, replacing
+from ..saving.write import save
 from .checkpoint_file import load_checkpoint_file
 
 
@@ -55,8 +54,8 @@ def run(args: argparse.Namespace) -> None:
         lines = _correct(state, args)
     except CheckpointError as error:
         raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
-    with replacing(args.output, also=(RuntimeError,)) as temporary:
-        torch.save(state, temporary)
+    with replacing(args.output) as temporary:
+        save(state, temporary)
     print("\n".join(lines + [f"wrote {args.output}"]))
 
 

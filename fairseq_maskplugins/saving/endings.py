@@ -1,27 +1,9 @@
 """Why a training run ended, as one line (no fairseq here)."""
 
 import re
-from typing import IO, Any, Optional
+from typing import Optional
 
 _AGAIN = "run the same command again, it goes on from the last checkpoint"
-
-
-class NotingErrors:
-    """A file, and the first error that writing to it raised: ``torch.save`` reports another one of its own."""
-
-    def __init__(self, file: IO[bytes]):
-        self.file = file
-        self.error: Optional[OSError] = None
-
-    def write(self, data: Any) -> int:
-        try:
-            return self.file.write(data)
-        except OSError as error:
-            self.error = self.error or error
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
 
 
 def explain_failure(message: str) -> Optional[str]:

@@ -6,14 +6,14 @@ import os
 import time
 from typing import Any, Callable, Iterator
 
-import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
 from ..errors import UsageError
 from ..files import remove_abandoned, replacing
-from .endings import NotingErrors, explain_failure
+from . import write
+from .endings import explain_failure
 
 TRIES, PAUSE = 3, 2.5  # fairseq's own: a disk behind a network may come back
 
@@ -36,7 +36,7 @@ def _save_whole(save: Any) -> Any:
         for left in reversed(range(TRIES)):
             try:
                 with _replacing(filename) as temporary:
-                    return _write(obj, temporary)
+                    return write.save(obj, temporary)
             except UsageError:
                 if not left:
                     raise
@@ -52,17 +52,6 @@ def _replacing(filename: str) -> Iterator[str]:
             yield temporary
     except UsageError as error:
         raise UsageError(f"{error}; what was saved before is whole, and the same command goes on from there") from None
-
-
-def _write(obj: Any, path: str) -> None:
-    with open(path, "wb") as file:
-        noting = NotingErrors(file)
-        try:
-            torch.save(obj, noting)
-        except Exception:
-            if noting.error is not None:
-                raise noting.error from None
-            raise
 
 
 def _copy_whole(copy: Any) -> Any:
