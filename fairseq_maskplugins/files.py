@@ -6,7 +6,7 @@ import platform
 import re
 import secrets
 import shutil
-from typing import Dict, Iterator, TextIO, Tuple, Type
+from typing import Dict, Iterator, Tuple, Type
 
 from .errors import UsageError
 
@@ -35,15 +35,15 @@ def working_folder(place: str) -> Iterator[str]:
         yield folder
     finally:
         _remove(folder)
-        lock.close()
+        os.close(lock)
 
 
-def _make_locked(place: str) -> Tuple[str, TextIO]:
+def _make_locked(place: str) -> Tuple[str, int]:
     while True:
         folder = f"{place}.{secrets.token_hex(4)}.part"
         os.mkdir(folder)
         try:
-            lock = open(os.path.join(folder, _LOCK), "x")
+            lock = os.open(os.path.join(folder, _LOCK), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileNotFoundError:  # another process took it for an abandoned one before it was locked
             continue
         except BaseException:
@@ -54,11 +54,10 @@ def _make_locked(place: str) -> Tuple[str, TextIO]:
         ):  # of a file system that does not lock, or a full disk, which shows soon enough
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            lock.write(platform.node())
-            lock.flush()
-        if os.path.exists(lock.name):
+            os.write(lock, platform.node().encode())
+        if os.path.exists(os.path.join(folder, _LOCK)):
             return folder, lock
-        lock.close()
+        os.close(lock)
 
 
 def remove_abandoned(above: str) -> None:

@@ -121,9 +121,12 @@ def encode(out, vocab_size=VOCABULARY):
     model = out / "sp.model"
     if not model.exists():
         trained = io.BytesIO()  # to a file it would write without asking whether there was room
+        lines = (
+            (out / "train.txt").read_text(encoding="utf-8").splitlines()
+        )  # their file's name would go into the model
         try:
             sentencepiece.SentencePieceTrainer.train(
-                input=str(out / "train.txt"), model_writer=trained, vocab_size=vocab_size, minloglevel=2
+                sentence_iterator=iter(lines), model_writer=trained, vocab_size=vocab_size, minloglevel=2
             )
         except RuntimeError as error:
             sys.exit(f"quickstart: --vocab-size {vocab_size}: does not suit the text: {' '.join(str(error).split())}")
