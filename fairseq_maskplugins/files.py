@@ -49,9 +49,8 @@ def _make_locked(place: str) -> Tuple[str, int]:
         except BaseException:
             os.rmdir(folder)
             raise
-        with contextlib.suppress(
-            OSError
-        ):  # of a file system that does not lock, or a full disk, which shows soon enough
+        # of a file system that does not lock, or a full disk, which shows soon enough
+        with contextlib.suppress(OSError):
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             os.write(lock, platform.node().encode())
