@@ -1,59 +1,175 @@
-"""What the documentation shows is run: Python blocks as they stand, fairseq-train commands on a small model."""
+"""What the pages show is run: every fenced block of every ``*.md`` of the project.
 
+For whoever writes a page: fence every block (```` ```bash ````, ```` ```python ````, or no language for output), and give
+whole commands, with no ``...`` in them. Then
+
+- a Python block is run as it stands, in an empty folder;
+- a shell block is run command by command, in a folder that has what ``make_world`` in ``tests/test_docs_run.py`` lists
+  (``data-bin``, ``sp.model``, ``phrases.txt``, checkpoints, ...): trainings shrunk to two updates of a tiny model,
+  ``maskplugins`` as it stands. Blocks under ``examples/`` run with the slow tests, all others always;
+- ``python examples/NAME/run.py ...`` (and ``benchmarks/``) is read by that script's own argparse parser, and not run;
+- of ``pip install`` the requirements are compared with ``setup.py`` and ``scripts/lib.sh``;
+- other programs have to stand in :data:`ONLY_READ`, with the reason why they are not run. A command that nothing here
+  knows fails.
+
+Variables that a block sets, and the first value of a loop over some, are put in.
+"""
+
+import argparse
 import re
-import shlex
+import runpy
+import subprocess
 import sys
 
+import doc_pages
 import harness
 import pytest
+from packaging.requirements import Requirement
 
-PAGES = sorted([harness.ROOT / "README.md", harness.ROOT / "CONTRIBUTING.md", *harness.USER_DIR.rglob("README.md")])
-# shrinks any command to two updates of a tiny model on this machine; a later option overrides an earlier one
-SHRINK = (
-    "--cpu --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --max-update 2 "
-    "--batch-size 4 --update-freq 1 --no-save --num-workers 0 --log-interval 1 --log-format json"
-).split()
-
-
-def blocks(language):
-    for page in PAGES:
-        for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            yield pytest.param(code, id=f"{page.relative_to(harness.ROOT)}-{number}")
-
-
-def training_commands():
-    for block in blocks("bash"):
-        for number, command in enumerate(
-            re.findall(r"^fairseq-train data-bin .*?[^\\]$", block.values[0], re.DOTALL | re.MULTILINE)
-        ):
-            if "decoupled_mlm" in command:
-                yield pytest.param(command.replace("\\\n", " "), id=f"{block.id}-{number}")
+ONLY_READ = {
+    "python -m venv": "makes an environment: scripts/test.sh does that before any test",
+    "python -m build": "tests/test_packaging.py builds",
+    "source": "enters an environment",
+    "bash scripts/": "sets up environments, fetches text and trains for minutes",
+    "git clone": "needs the network",
+    "cd": "goes with git clone",
+    "pip uninstall": "changes the environment of the tests",
+    "spark-submit": "needs a cluster",
+    "nvidia-smi": "needs a GPU",
+    "torchrun": "needs several GPUs",
+}
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_blocks_run(code, tmp_path):
-    # in a folder of its own: some write files
-    harness.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(harness.ROOT)}, check=True)
+def program(words):
+    """The first words of a command, any Python called ``python``."""
+    return re.sub(r"^python[\d.]*\b", "python", " ".join(words))
 
 
-@pytest.mark.parametrize("command", training_commands())
-def test_training_commands_run(command, corpus, tmp_path):
-    words = shlex.split(command)
-    assert words[:4] == ["fairseq-train", "data-bin", "--user-dir", "fairseq_maskplugins"]
-    options = [
-        str(corpus / word) if (corpus / word).is_file() else word for word in words[4:] if word != "--fp16"
-    ] + SHRINK
-    log = harness.train(corpus / "bin", tmp_path / "run", *options, base=["--seed", "1"])
-    assert "num_updates" in log.text and "done training" in log.text
+# Reading
 
 
-def test_errors_in_the_readme_are_real(data_bin):
-    """The lines under "What bad input gets" are what the code says."""
-    shown = re.search(
-        r"and exit status 1:\n\n```\n(.*?)```", (harness.ROOT / "README.md").read_text(), re.DOTALL
-    ).group(1)
-    first, second = shown.splitlines()[:2]
-    for line, options in ((first, ["--corruption-rate", "1.5"]), (second, ["--masker", "whole_word"])):
-        with pytest.raises(ValueError) as error:
-            harness.make_task(data_bin, *options)[0].load_dataset("train")
-        assert str(error.value) == line
+def read_training(words):
+    """By fairseq's own parser, with the options of whatever the command chooses."""
+    from fairseq import options
+
+    user_dir = words[words.index("--user-dir") + 1] if "--user-dir" in words else None
+    if user_dir in (None, "fairseq_maskplugins"):  # another one would stay registered in this process; it is run below
+        harness_dir = [str(harness.USER_DIR) if word == "fairseq_maskplugins" else word for word in words[1:]]
+        options.parse_args_and_arch(options.get_training_parser(), input_args=harness_dir)
+
+
+class _Read(Exception):
+    """The arguments are what a parser takes."""
+
+
+def read_by_own_parser(monkeypatch, run):
+    """Call a program; it ends when argparse has taken its arguments."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_args(self, args=None, namespace=None):
+        parse(self, args, namespace)
+        raise _Read
+
+    with monkeypatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+        with pytest.raises(_Read):
+            run()
+
+
+def read_script(words, monkeypatch):
+    script = harness.ROOT / words[1]
+    assert script.is_file(), f"{words[1]}: no such script"
+    monkeypatch.setattr(sys, "argv", [str(script), *words[2:]])
+    monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
+    before = set(sys.modules)
+    try:
+        read_by_own_parser(monkeypatch, lambda: runpy.run_path(str(script), run_name="__main__"))
+    finally:
+        for name in set(sys.modules) - before:  # scripts of other folders may have helpers of the same name
+            if str(harness.ROOT / words[1].split("/")[0]) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+
+
+def read_tool(words, monkeypatch):
+    from fairseq_maskplugins.cli import cli_fisher
+    from fairseq_maskplugins.cli.main import main
+
+    if words[1] == "fisher" and words[2] not in ("select", "show"):
+        rest = cli_fisher._fisher_parser().parse_known_args(words[2:])[1]
+        read_training(["fairseq-train", *rest])
+    elif "--user-dir" not in words and words[1:] != ["--version"]:
+        read_by_own_parser(monkeypatch, lambda: main(words[1:]))
+
+
+def read_installation(words):
+    """Requirements are well-formed, extras exist, and what is pinned agrees with what is tested."""
+    setup = (harness.ROOT / "setup.py").read_text()
+    tested = setup + (harness.ROOT / "scripts" / "lib.sh").read_text()
+    for word in words[2:]:
+        if word.startswith("-"):
+            continue
+        if word.startswith("."):
+            word = "fairseq_maskplugins" + word[1:]
+        if word.endswith(".whl"):
+            continue
+        requirement = Requirement(word)
+        for extra in requirement.extras:
+            assert f'"{extra}": [' in setup, f"setup.py has no extra {extra!r}"
+        assert not requirement.specifier or str(requirement).replace(" ", "") in tested, f"{word} is not what is tested"
+
+
+def read_hydra(words):
+    folder, name = (words[words.index(option) + 1] for option in ("--config-dir", "--config-name"))
+    assert (harness.ROOT / folder.replace("$PWD/", "") / f"{name}.yaml").is_file()
+
+
+def read(words, monkeypatch):
+    line = program(words)
+    if words[0] == "fairseq-train":
+        read_training(words)
+    elif words[0] == "maskplugins":
+        read_tool(words, monkeypatch)
+    elif re.match(r"python (examples|benchmarks|scripts)/", line):
+        read_script(words, monkeypatch)
+    elif words[:2] == ["pip", "install"]:
+        read_installation(words)
+    elif words[0] == "fairseq-hydra-train":
+        read_hydra(words)
+    elif words[0] == "pytest" or line.startswith("python -m pytest"):
+        for word in words:
+            assert not word.startswith("tests") or (harness.ROOT / word).exists(), f"{word}: no such test"
+    else:
+        assert any(line.startswith(known) for known in ONLY_READ), (
+            f"{' '.join(words)}: this command has no treatment; see the text at the head of {__file__}"
+        )
+        for word in words[1:]:
+            assert not word.startswith("scripts/") or (harness.ROOT / word).is_file(), f"{word}: no such script"
+
+
+@pytest.mark.parametrize("block", doc_pages.all_blocks("bash"), ids=lambda block: block.place)
+def test_commands_are_right(block, monkeypatch):
+    subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
+    commands = doc_pages.find_commands(block.text)
+    assert commands, "no command in it"
+    for words in commands:
+        assert "..." not in words, f"{' '.join(words)}: give the whole command"
+        try:
+            read(words, monkeypatch)
+        except (SystemExit, AssertionError) as error:
+            pytest.fail(f"{block.place}: {' '.join(words)}: {error}")
+
+
+def test_no_block_is_forgotten():
+    """Every block is one of these; commands that are only indented would be run by nobody."""
+    wrong = [
+        f"{block.place}: {block.language}"
+        for block in doc_pages.all_blocks()
+        if block.language not in ("bash", "python", "")
+    ]
+    assert wrong == []
+    shown = [
+        block.place
+        for block in doc_pages.all_blocks("")
+        if re.search(r"^(\$ |fairseq-|maskplugins |pip )", block.text, re.M)
+    ]
+    assert shown == [], "commands in a block without a language"
