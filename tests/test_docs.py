@@ -24,6 +24,7 @@ import sys
 import doc_pages
 import harness
 import pytest
+from fairseq import options
 from packaging.requirements import Requirement
 
 ONLY_READ = {
@@ -50,8 +51,6 @@ def program(words):
 
 def read_training(words):
     """By fairseq's own parser, with the options of whatever the command chooses."""
-    from fairseq import options
-
     user_dir = words[words.index("--user-dir") + 1] if "--user-dir" in words else None
     if user_dir in (None, "fairseq_maskplugins"):  # another one would stay registered in this process; it is run below
         harness_dir = [str(harness.USER_DIR) if word == "fairseq_maskplugins" else word for word in words[1:]]
@@ -135,6 +134,8 @@ def read(words, monkeypatch):
         read_installation(words)
     elif words[0] == "fairseq-hydra-train":
         read_hydra(words)
+    elif words[0] == "fairseq-preprocess":
+        options.get_preprocessing_parser().parse_args(words[1:])
     elif words[0] == "pytest" or line.startswith("python -m pytest"):
         for word in words:
             assert not word.startswith("tests") or (harness.ROOT / word).exists(), f"{word}: no such test"
@@ -173,3 +174,24 @@ def test_no_block_is_forgotten():
         if re.search(r"^(\$ |fairseq-|maskplugins |pip )", block.text, re.M)
     ]
     assert shown == [], "commands in a block without a language"
+
+
+METHODS = sorted(path.parent.name for path in harness.USER_DIR.glob("*/README.md"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_page_is_complete(method):
+    """When to use it, a command, every flag with default, range or meaning, and limits; a function where there is one."""
+    page = harness.USER_DIR / method / "README.md"
+    text = page.read_text()
+    assert re.search(r"^\*\*When to use (it|which)\.\*\* ", text, re.M)
+    assert doc_pages.find_blocks(page, "bash"), "no command"
+    assert re.search(r"^\| (flag|argument)[^|]*\| default \| (range|meaning) \|", text, re.M), "no table of flags"
+    assert re.search(r"^## .*[Ll]imits", text, re.M), "no limits"
+    assert method == "hf" or doc_pages.find_blocks(page, "python"), "no function"
+    assert re.search(r"arxiv\.org|arXiv|Su Jianlin", text) or method == "show_masks", "no source"
+
+
+def test_every_method_has_a_page():
+    folders = {path.parent.name for path in harness.USER_DIR.glob("*/__init__.py")} - {"cli"}
+    assert folders == set(METHODS)

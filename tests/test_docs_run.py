@@ -39,6 +39,9 @@ def run(words, folder):
         )
     elif words[:2] == ["maskplugins", "fisher"] and words[2] not in ("select", "show"):
         done = start("fairseq_maskplugins.cli.main", words[1:] + SHRINK + ["--shorten-method", "truncate"], folder)
+    elif words[0] == "fairseq-preprocess":
+        (folder / "data-bin").unlink()  # a link: the data that it would replace is that of all tests
+        done = start("fairseq_cli.preprocess", words[1:], folder)
     else:
         done = start("fairseq_maskplugins.cli.main", words[1:], folder)
     assert done.returncode == 0, done.stdout[-3000:]
@@ -55,7 +58,7 @@ def runnable_blocks():
 def runnable(words):
     if "spark" in words:
         return False  # a cluster's
-    return words[0] in ("fairseq-train", "maskplugins", "fairseq-hydra-train")
+    return words[0] in ("fairseq-train", "fairseq-preprocess", "fairseq-hydra-train", "maskplugins")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def world(corpus, tmp_path_factory):
     """What commands of the pages find: data, a tokenizer, phrases, and checkpoints of two tiny trainings."""
     folder = tmp_path_factory.mktemp("world")
     links = {"data-bin": corpus / "bin", "fairseq_maskplugins": harness.USER_DIR, "examples": harness.ROOT / "examples"}
-    links.update({name: corpus / name for name in ("sp.model", "phrases.txt", "train.txt", "valid.txt")})
+    links.update({name: corpus / name for name in ("sp.model", "phrases.txt", "train.txt", "train.sp", "valid.sp")})
     for name, target in links.items():
         (folder / name).symlink_to(target)
     (folder / "corpus").mkdir()
