@@ -195,3 +195,25 @@ def test_a_methods_page_is_complete(method):
 def test_every_method_has_a_page():
     folders = {path.parent.name for path in harness.USER_DIR.glob("*/__init__.py")} - {"cli"}
     assert folders == set(METHODS)
+
+
+def test_flags_in_the_tables_exist():
+    """Flags in the first column of a table with defaults: options of ours, or fields of fairseq's own tasks and models."""
+    from fairseq.models.roberta import model
+    from fairseq.tasks import masked_lm
+
+    files = [
+        *harness.USER_DIR.rglob("*.py"),
+        *(harness.ROOT / "examples").rglob("*.py"),
+        model.__file__,
+        masked_lm.__file__,
+    ]
+    code = "\n".join(open(file, encoding="utf-8").read() for file in files)
+    wrong, seen = [], 0
+    for page in doc_pages.find_pages():
+        for table in re.findall(r"^\|[^|]*\| default \|.*\n\|[-| ]*\n((?:\|.*\n)+)", page.read_text(), re.M):
+            for flag in re.findall(r"`--([\w-]+)", "\n".join(row.split("|")[1] for row in table.splitlines())):
+                seen += 1
+                if f'"--{flag}"' not in code and not re.search(rf"^ +{flag.replace('-', '_')}: ", code, re.M):
+                    wrong.append(f"{page.relative_to(harness.ROOT)}: --{flag}")
+    assert wrong == [] and seen > 80
