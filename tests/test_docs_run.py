@@ -30,7 +30,7 @@ def train(words, folder, *more):
 
 def run(words, folder):
     if words[0] == "fairseq-train":
-        train(words, folder, "--no-save")
+        train(words, folder, "--no-save", "--save-dir", "elsewhere")  # not to resume what is in checkpoints
         return
     if words[0] == "fairseq-hydra-train":
         small = "optimization.max_update=2 dataset.batch_size=4 dataset.num_workers=0 common.log_format=json".split()
@@ -43,7 +43,8 @@ def run(words, folder):
         (folder / "data-bin").unlink()  # a link: the data that it would replace is that of all tests
         done = start("fairseq_cli.preprocess", words[1:], folder)
     else:
-        done = start("fairseq_maskplugins.cli.main", words[1:], folder)
+        fewer = "--rows 4 --masks 2 --groups 2".split() if words[1] == "variance" else []
+        done = start("fairseq_maskplugins.cli.main", [*words[1:], *fewer], folder)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
@@ -71,14 +72,14 @@ def world(corpus, tmp_path_factory):
         (folder / name).symlink_to(target)
     (folder / "corpus").mkdir()
     (folder / "corpus" / "part1.txt").symlink_to(corpus / "train.txt")
-    pretrained = [*harness.MLM, *"--criterion mapnet --bpe sentencepiece --sentencepiece-model sp.model".split()]
-    for name, options in (("checkpoints", pretrained), ("tuned", harness.LABELLED)):
-        words = ["fairseq-train", "data-bin", "--user-dir", "fairseq_maskplugins", *options]
+    tokenizer = "--bpe sentencepiece --sentencepiece-model sp.model".split()
+    for name, options in (("checkpoints", [*harness.MLM, "--criterion", "mapnet"]), ("tuned", harness.LABELLED)):
+        words = ["fairseq-train", "data-bin", "--user-dir", "fairseq_maskplugins", *options, *tokenizer]
         train([*words, *"--arch roberta_base --optimizer adam --lr 0.001".split()], folder, "--save-dir", name)
     return folder
 
 
-@pytest.mark.parametrize("commands", runnable_blocks())
+@pytest.mark.parametrize("commands", list(runnable_blocks()))
 def test_commands_run(commands, world, tmp_path):
     for entry in world.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
