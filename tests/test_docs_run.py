@@ -13,6 +13,10 @@ SHRINK = (
     "--cpu --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 "
     "--max-positions 128 --max-update 2 --batch-size 4 --update-freq 1 --num-workers 0 --log-interval 1 --log-format json"
 ).split()
+SMALL = (
+    "checkpoint.save_dir=elsewhere optimization.max_update=2 dataset.batch_size=4 dataset.num_workers=0 "
+    "common.log_format=json"
+).split()
 
 
 def start(module, words, folder):
@@ -33,10 +37,8 @@ def run(words, folder):
         train(words, folder, "--no-save", "--save-dir", "elsewhere")  # not to resume what is in checkpoints
         return
     if words[0] == "fairseq-hydra-train":
-        small = "optimization.max_update=2 dataset.batch_size=4 dataset.num_workers=0 common.log_format=json".split()
-        done = start(
-            "fairseq_cli.hydra_train", [word.replace("$PWD", str(folder)) for word in words[1:]] + small, folder
-        )
+        options = [word.replace("$PWD", str(folder)) for word in words[1:]] + SMALL
+        done = start("fairseq_cli.hydra_train", options, folder)
     elif words[:2] == ["maskplugins", "fisher"] and words[2] not in ("select", "show"):
         done = start("fairseq_maskplugins.cli.main", words[1:] + SHRINK + ["--shorten-method", "truncate"], folder)
     elif words[0] == "fairseq-preprocess":
