@@ -6,145 +6,23 @@ whole commands, with no ``...`` in them. Then
 - a Python block is run as it stands, in an empty folder;
 - a shell block is run command by command, in a folder that has what ``make_world`` in ``tests/test_docs_run.py`` lists
   (``data-bin``, ``sp.model``, ``phrases.txt``, checkpoints, ...): trainings shrunk to two updates of a tiny model,
-  ``maskplugins`` as it stands. Blocks under ``examples/`` run with the slow tests, all others always;
+  ``maskplugins`` as it stands. Where a page names data, a checkpoint, a tokenizer or a list of its own, those of that folder
+  stand in. Blocks under ``examples/`` run with the slow tests, all others always;
 - ``python examples/NAME/run.py ...`` (and ``benchmarks/``) is read by that script's own argparse parser, and not run;
 - of ``pip install`` the requirements are compared with ``setup.py`` and ``scripts/lib.sh``;
-- other programs have to stand in :data:`ONLY_READ`, with the reason why they are not run. A command that nothing here
-  knows fails.
+- other programs have to stand in ``ONLY_READ`` of ``tests/doc_commands.py``, with the reason why they are not run. A command
+  that nothing here knows fails.
 
 Variables that a block sets, and the first value of a loop over some, are put in.
 """
 
-import argparse
 import re
-import runpy
 import subprocess
-import sys
 
+import doc_commands
 import doc_pages
 import harness
 import pytest
-from fairseq import options
-from packaging.requirements import Requirement
-
-ONLY_READ = {
-    "python -m venv": "makes an environment: scripts/test.sh does that before any test",
-    "python -m build": "tests/test_packaging.py builds",
-    "source": "enters an environment",
-    "bash scripts/": "sets up environments, fetches text and trains for minutes",
-    "git clone": "needs the network",
-    "cd": "goes with git clone",
-    "pip uninstall": "changes the environment of the tests",
-    "spark-submit": "needs a cluster",
-    "nvidia-smi": "needs a GPU",
-    "torchrun": "needs several GPUs",
-}
-
-
-def program(words):
-    """The first words of a command, any Python called ``python``."""
-    return re.sub(r"^python[\d.]*\b", "python", " ".join(words))
-
-
-# Reading
-
-
-def read_training(words):
-    """By fairseq's own parser, with the options of whatever the command chooses."""
-    user_dir = words[words.index("--user-dir") + 1] if "--user-dir" in words else None
-    if user_dir in (None, "fairseq_maskplugins"):  # another one would stay registered in this process; it is run below
-        harness_dir = [str(harness.USER_DIR) if word == "fairseq_maskplugins" else word for word in words[1:]]
-        options.parse_args_and_arch(options.get_training_parser(), input_args=harness_dir)
-
-
-class _Read(Exception):
-    """The arguments are what a parser takes."""
-
-
-def read_by_own_parser(monkeypatch, run):
-    """Call a program; it ends when argparse has taken its arguments."""
-    parse = argparse.ArgumentParser.parse_args
-
-    def parse_args(self, args=None, namespace=None):
-        parse(self, args, namespace)
-        raise _Read
-
-    with monkeypatch.context() as patch:
-        patch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
-        with pytest.raises(_Read):
-            run()
-
-
-def read_script(words, monkeypatch):
-    script = harness.ROOT / words[1]
-    assert script.is_file(), f"{words[1]}: no such script"
-    monkeypatch.setattr(sys, "argv", [str(script), *words[2:]])
-    monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
-    before = set(sys.modules)
-    try:
-        read_by_own_parser(monkeypatch, lambda: runpy.run_path(str(script), run_name="__main__"))
-    finally:
-        for name in set(sys.modules) - before:  # scripts of other folders may have helpers of the same name
-            if str(harness.ROOT / words[1].split("/")[0]) in str(getattr(sys.modules[name], "__file__", "")):
-                del sys.modules[name]
-
-
-def read_tool(words, monkeypatch):
-    from fairseq_maskplugins.cli import cli_fisher
-    from fairseq_maskplugins.cli.main import main
-
-    if words[1] == "fisher" and words[2] not in ("select", "show"):
-        rest = cli_fisher._fisher_parser().parse_known_args(words[2:])[1]
-        read_training(["fairseq-train", *rest])
-    elif "--user-dir" not in words and words[1:] != ["--version"]:
-        read_by_own_parser(monkeypatch, lambda: main(words[1:]))
-
-
-def read_installation(words):
-    """Requirements are well-formed, extras exist, and what is pinned agrees with what is tested."""
-    setup = (harness.ROOT / "setup.py").read_text()
-    tested = setup + (harness.ROOT / "scripts" / "lib.sh").read_text()
-    for word in words[2:]:
-        if word.startswith("-"):
-            continue
-        if word.startswith("."):
-            word = "fairseq_maskplugins" + word[1:]
-        if word.endswith(".whl"):
-            continue
-        requirement = Requirement(word)
-        for extra in requirement.extras:
-            assert f'"{extra}": [' in setup, f"setup.py has no extra {extra!r}"
-        assert not requirement.specifier or str(requirement).replace(" ", "") in tested, f"{word} is not what is tested"
-
-
-def read_hydra(words):
-    folder, name = (words[words.index(option) + 1] for option in ("--config-dir", "--config-name"))
-    assert (harness.ROOT / folder.replace("$PWD/", "") / f"{name}.yaml").is_file()
-
-
-def read(words, monkeypatch):
-    line = program(words)
-    if words[0] == "fairseq-train":
-        read_training(words)
-    elif words[0] == "maskplugins":
-        read_tool(words, monkeypatch)
-    elif re.match(r"python (examples|benchmarks|scripts)/", line):
-        read_script(words, monkeypatch)
-    elif words[:2] == ["pip", "install"]:
-        read_installation(words)
-    elif words[0] == "fairseq-hydra-train":
-        read_hydra(words)
-    elif words[0] == "fairseq-preprocess":
-        options.get_preprocessing_parser().parse_args(words[1:])
-    elif words[0] == "pytest" or line.startswith("python -m pytest"):
-        for word in words:
-            assert not word.startswith("tests") or (harness.ROOT / word).exists(), f"{word}: no such test"
-    else:
-        assert any(line.startswith(known) for known in ONLY_READ), (
-            f"{' '.join(words)}: this command has no treatment; see the text at the head of {__file__}"
-        )
-        for word in words[1:]:
-            assert not word.startswith("scripts/") or (harness.ROOT / word).is_file(), f"{word}: no such script"
 
 
 @pytest.mark.parametrize("block", doc_pages.all_blocks("bash"), ids=lambda block: block.place)
@@ -155,9 +33,48 @@ def test_commands_are_right(block, monkeypatch):
     for words in commands:
         assert "..." not in words, f"{' '.join(words)}: give the whole command"
         try:
-            read(words, monkeypatch)
-        except (SystemExit, AssertionError) as error:
+            doc_commands.read(words, monkeypatch)
+        except (SystemExit, Exception) as error:
             pytest.fail(f"{block.place}: {' '.join(words)}: {error}")
+
+
+SHELL = """\
+# a comment
+export OUT=run  # another
+for rate in 0.15 0.4; do
+    OMP_NUM_THREADS=1 fairseq-train data-bin --mask-prob $rate \\
+        --adam-betas '(0.9,0.98)' --save-dir "$OUT/a b" > log.txt
+done
+cat log.txt | grep '#1' && ls; pwd
+"""
+
+
+def test_commands_of_a_block():
+    assert doc_pages.find_commands(SHELL) == [
+        ["fairseq-train", "data-bin", "--mask-prob", "0.15", "--adam-betas", "(0.9,0.98)", "--save-dir", "run/a b"],
+        ["cat", "log.txt"],
+        ["grep", "#1"],
+        ["ls"],
+        ["pwd"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("fairseq-generate data-bin", "has no treatment"),
+        ("fairseq-train data-bin --arch roberta_base --no-such-option 1", "no-such-option"),
+        ("maskplugins show-masks data-bin --no-such-option", "no-such-option"),
+        ("python examples/mapnet/run.py OUT --no-such-option", "no-such-option"),
+        ("python examples/mapnet/nothing.py OUT", "no such script"),
+        ("pip install torch==1.0", "not what is tested"),
+        ("pip install 'fairseq_maskplugins[nothing]'", "no extra 'nothing'"),
+    ],
+)
+def test_wrong_commands_are_found(command, said, monkeypatch, capsys):
+    with pytest.raises((SystemExit, AssertionError)) as error:
+        doc_commands.read(doc_pages.find_commands(command)[0], monkeypatch)
+    assert said in str(error.value) + capsys.readouterr().err
 
 
 def test_no_block_is_forgotten():

@@ -24,9 +24,24 @@ def start(module, words, folder):
     return harness.run([sys.executable, "-m", module, *words], cwd=folder, env=env)
 
 
+def use_world(words, folder):
+    """Files of a page's own that are not here: the world's stand in for them."""
+    inputs = {
+        "--finetune-from-model": "checkpoints/checkpoint_best.pt",
+        "--restore-file": "checkpoints/checkpoint_best.pt",
+    }
+    inputs.update({"--sentencepiece-model": "sp.model", "--pmi-vocab": "phrases.txt"})
+    found = list(words)
+    for place, word in enumerate(words):
+        fallback = "data-bin" if place == 0 else inputs.get(words[place - 1])
+        if fallback and not word.startswith("-") and not (folder / word).exists():
+            found[place] = fallback
+    return found
+
+
 def train(words, folder, *more):
     """A training of the pages, shrunk: it logs both updates and ends."""
-    options = [word for word in words[1:] if word != "--fp16"] + SHRINK
+    options = [word for word in use_world(words[1:], folder) if word != "--fp16"] + SHRINK
     options += ["--tokens-per-sample", "128"] if "decoupled_mlm" in words else ["--shorten-method", "truncate"]
     log = harness.Log(start("fairseq_cli.train", [*options, *more], folder))
     assert log.returncode == 0 and sorted(log.losses()) == [1, 2] and "done training" in log.text, log.text[-3000:]
