@@ -50,10 +50,20 @@ def test_every_run_is_a_command_that_fairseq_takes(tmp_path):
         found[title[2:]] = parse(words[1:])
     base = vars(found["uniform-40"])
     varied = {"corruption_rate", "prediction_rate", "masker", "random_token_prob", "leave_unmasked_prob", "save_dir"}
-    varied |= {"bpe", "sentencepiece_model", "pmi_vocab", "sentencepiece_enable_sampling", "sentencepiece_alpha"}
+    varied |= {
+        "bpe",
+        "sentencepiece_model",
+        "pmi_vocab",
+        "batch_size",
+        "update_freq",
+        "sentencepiece_enable_sampling",
+        "sentencepiece_alpha",
+    }
     for name, args in found.items():
         assert {key for key, value in vars(args).items() if base.get(key) != value} <= varied, name
-        assert Path(args.save_dir).name == name and args.update_freq == [32]
+        assert Path(args.save_dir).name == name and 2 * args.batch_size * args.update_freq[0] == 4096
+        copies = -(-round(100 * args.prediction_rate) // round(100 * args.corruption_rate))
+        assert args.batch_size * copies == 64  # as much stands on a GPU
         masker, _, rate = name.partition("-")
         if masker in ("uniform", "span", "pmi"):
             assert args.masker == masker and args.corruption_rate == args.prediction_rate == int(rate) / 100

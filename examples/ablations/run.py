@@ -13,6 +13,7 @@ interrupted goes on; OUT gets a folder for each, with its log and checkpoints, a
 
 import argparse
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -78,8 +79,15 @@ def fill_in(name, flags, args):
 def recipe(args, name, flags, more):
     """The call of the 24-hour recipe that a run is."""
     device = ["--cpu"] if args.cpu else ["--gpus", args.gpus]
-    rows = ["--rows", args.rows] if args.rows else []
-    return ["bash", RECIPE, *device, *rows, args.data, args.out / name, "--", *flags, *more]
+    rows = max(1, args.rows // count_copies(flags))
+    return ["bash", RECIPE, *device, "--rows", rows, args.data, args.out / name, "--", *flags, *more]
+
+
+def count_copies(flags):
+    """How often a row stands in a batch: where more is predicted than corrupted, several times."""
+    rates = dict(zip(flags, flags[1:]))
+    quotient = float(rates.get("--prediction-rate", 1)) / float(rates.get("--corruption-rate", 1))
+    return max(1, math.ceil(quotient - 1e-9))
 
 
 def train(command, folder):
@@ -139,7 +147,7 @@ def main(arguments=None):
     parser.add_argument("--list", action="store_true", help="print groups, runs and their flags")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="runs or groups (default: all runs)")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of this machine (default: 8)")
-    parser.add_argument("--rows", type=int, help="rows on a GPU at a time (default: the recipe's)")
+    parser.add_argument("--rows", type=int, default=64, help="rows on a GPU at a time, copies counted (default: 64)")
     parser.add_argument("--cpu", action="store_true", help="to try it out, without a GPU")
     parser.add_argument("--bpe-options", help="the data's tokenizer, for whole words: '--bpe gpt2 ...'")
     parser.add_argument("--pmi-vocab", type=Path, help="phrases, for the runs that mask them")

@@ -113,13 +113,13 @@ def check_settings(args, more):
     write(path, json.dumps(settings) + "\n")
 
 
-def make_mask(args, options, p, seed):
+def make_mask(args, options, p, seed, more):
     """D's mask of a seed: the Fisher values once, and from them the mask of each share."""
     mask, values = (args.out / f"{name}-{seed}.safetensors" for name in (f"mask-{p:g}", "fisher"))
     tool = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "fisher"]
     if not values.exists():
         sample = ["--max-examples", args.fisher_examples] if args.fisher_examples else []
-        command = [*tool, args.data / "bin", "--user-dir", SCORES, *options, *sample, "--fisher", values]
+        command = [*tool, args.data / "bin", "--user-dir", SCORES, *options, *more, *sample, "--fisher", values]
         start(args, command, f"{values}.log")
     if not mask.exists():
         start(args, [*tool, "select", "--fisher", values, "--reserve-p", p, "--mask", mask], f"{mask}.log")
@@ -133,7 +133,7 @@ def run_one(args, arch, checkpoint, method, p, seed, more):
     if score.exists() and not args.dry_run:
         return json.loads(score.read_text())["scores"]
     options = finetune_options(args, arch, checkpoint, seed)
-    mask = make_mask(args, options, p, seed) if method == "D" else None
+    mask = make_mask(args, options, p, seed, more) if method == "D" else None
     values = {"p": p, "mask": mask, "drop": args.drop_token, "arch": arch[arch.index("--arch") + 1]}
     added = METHODS[method].format(**values).split()
     log, folder = args.out / f"{name}.log", args.out / f"{name}.run"
