@@ -1,5 +1,6 @@
 """GLUE and CLUE with their published settings: commands, scores, and both from files to a table at toy size."""
 
+import json
 import re
 import shlex
 import sys
@@ -132,8 +133,8 @@ def checkpoint(corpus, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
-def write_glue(folder):
-    """CoLA and STS-B in their own layout, with class 1 the rarer one: it is then not the first of the label dictionary."""
+def write_tasks(folder):
+    """CoLA, STS-B and TNEWS in their own layouts; class 1 is the rarer one, and so not the first in the dictionary."""
     for task, header in (("CoLA", ""), ("STS-B", "index\tsentence1\tsentence2\tscore\n")):
         (folder / task).mkdir(parents=True)
         for split, count, seed in (("train", 48, 31), ("dev", 24, 32)):
@@ -143,11 +144,15 @@ def write_glue(folder):
             else:
                 rows = [f"{i}\t{line}\t{lines[-i]}\t{i % 6}.0\n" for i, line in enumerate(lines)]
             (folder / task / f"{split}.tsv").write_text(header + "".join(rows))
+    (folder / "tnews_public").mkdir()
+    for split, count in (("train", 40), ("dev", 10)):
+        rows = [{"label": str(100 + i % 2), "sentence": line} for i, line in enumerate(harness.make_lines(count, 33))]
+        (folder / "tnews_public" / f"{split}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def test_from_files_to_a_table(corpus, checkpoint, tmp_path, monkeypatch, capsys):
-    """Both kinds of task, prepared in this process, trained as these tests run fairseq; then nothing is left to do."""
-    write_glue(tmp_path / "GLUE")
+    """Classes and numbers, GLUE and CLUE, prepared in this process, trained as these tests run fairseq, and then kept."""
+    write_tasks(tmp_path / "GLUE")
     started = []
 
     def call(command, log, append=False):
@@ -155,7 +160,17 @@ def test_from_files_to_a_table(corpus, checkpoint, tmp_path, monkeypatch, capsys
         Path(log).write_text(harness.run(command, check=True).stdout)
 
     monkeypatch.setattr(recipe, "call", call)
-    words = ["CoLA", "STS-B", "--data", tmp_path / "GLUE", "--out", tmp_path / "out", "--checkpoint", checkpoint]
+    words = [
+        "CoLA",
+        "STS-B",
+        "TNEWS",
+        "--data",
+        tmp_path / "GLUE",
+        "--out",
+        tmp_path / "out",
+        "--checkpoint",
+        checkpoint,
+    ]
     words += [
         "--dict",
         corpus / "bin" / "dict.txt",
@@ -167,7 +182,7 @@ def test_from_files_to_a_table(corpus, checkpoint, tmp_path, monkeypatch, capsys
     ]
     words = [str(word) for word in [*words, "--", *TOY]]
     benchmark.main(words)
-    assert len(started) == 2
+    assert len(started) == 3
     lines = (tmp_path / "out" / "table.md").read_text().splitlines()[2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert [row[:4] for row in rows] == [
@@ -175,15 +190,19 @@ def test_from_files_to_a_table(corpus, checkpoint, tmp_path, monkeypatch, capsys
         ["CoLA", "plain", "all", "accuracy"],
         ["STS-B", "plain", "all", "pearson"],
         ["STS-B", "plain", "all", "spearman"],
+        ["TNEWS", "plain", "all", "accuracy"],
     ]
     assert all(-100 <= float(row[4]) <= 100 for row in rows)
     assert not (tmp_path / "out" / "CoLA" / "runs" / "plain-1.run").exists()
     labels = (tmp_path / "out" / "CoLA" / "data" / "bin" / "label" / "dict.txt").read_text()
     assert labels.startswith("0 ")
     benchmark.main(words)
-    assert len(started) == 2
+    assert len(started) == 3
     words[words.index("--sentencepiece-model") + 1] = str(corpus / "train.txt")
     with pytest.raises(SystemExit, match="was prepared with another sentencepiece_model; choose another --out"):
+        benchmark.main(words)
+    words[words.index("--checkpoint") + 1] = "missing.pt"
+    with pytest.raises(SystemExit, match="--checkpoint missing.pt: no such file or folder"):
         benchmark.main(words)
 
 

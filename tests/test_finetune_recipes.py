@@ -184,6 +184,28 @@ def test_tasks_in_their_own_layout(task, tmp_path, monkeypatch):
     assert json.loads((out / "prepared.json").read_text())["rows"] == 2
 
 
+def test_gpt2_pieces_are_the_checkpoints(tmp_path):
+    """With a byte-level vocabulary of 256 bytes and one merge, and the dictionary of a checkpoint."""
+    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+
+    letters = list(bytes_to_unicode().values())
+    (tmp_path / "encoder.json").write_text(json.dumps({token: i for i, token in enumerate([*letters, "He"])}))
+    (tmp_path / "vocab.bpe").write_text("#version\nH e\n", encoding="utf-8")
+    (tmp_path / "dict.txt").write_text("".join(f"{i} 1\n" for i in range(257)))
+    write_task(tmp_path / "SST-2", "SST-2")
+    files = ["--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe", tmp_path / "vocab.bpe"]
+    words = ["glue", tmp_path / "out", "--source", tmp_path / "SST-2", *files, "--dict", tmp_path / "dict.txt"]
+    prepare.main([str(word) for word in words])
+    first = (tmp_path / "out" / "train.input0").read_text().splitlines()[0].split()
+    assert "".join(letters[int(i)] for i in first) == "aĠfineĠfilm"
+    assert (tmp_path / "out" / "bin" / "input0" / "dict.txt").read_text() == (tmp_path / "dict.txt").read_text()
+    with pytest.raises(SystemExit, match="--dict .*missing.txt: no such file"):
+        prepare.main([*map(str, words[:-1]), str(tmp_path / "missing.txt")])
+    assert prepare.load_pieces(argparse.Namespace(bpe="gpt2", gpt2_encoder_json=files[1], gpt2_vocab_bpe=files[3]), [])(
+        "He"
+    ) == str(256)
+
+
 def test_what_csl_and_wsc_ask_stands_in_the_text(tmp_path):
     for task in ("CSL", "CLUEWSC2020"):
         write_task(tmp_path / task, task)

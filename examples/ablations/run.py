@@ -5,7 +5,7 @@
     python examples/ablations/run.py data-bin OUT --gpus 8 --only corruption-prediction replacement
     python examples/ablations/run.py data-bin OUT --gpus 8 --only span-40 pmi-40 \\
         --bpe-options '--bpe gpt2 --gpt2-encoder-json encoder.json --gpt2-vocab-bpe vocab.bpe' --pmi-vocab phrases.txt
-    python examples/ablations/run.py data-bin OUT --gpus 8 -- --arch roberta_base     # behind --: options of fairseq-train
+    python examples/ablations/run.py data-bin OUT --only rates -- --arch roberta_base     # behind --: to fairseq-train
 
 Each run is examples/pretrain_24h/run.sh with the flags of sweep.yaml. A run that is finished is kept, one that was
 interrupted goes on; OUT gets a folder for each, with its log and checkpoints, and table.md.

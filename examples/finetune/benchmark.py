@@ -104,6 +104,8 @@ def parse(arguments):
     for name in ("data", "out", "checkpoint", *TOKENIZER[1:]):
         path = getattr(args, name)
         setattr(args, name, path and path.resolve())
+        if path and name != "out" and not args.dry_run and not path.exists():
+            sys.exit(f"--{name.replace('_', '-')} {path}: no such file or folder")
     if args.bpe is None and (args.sentencepiece_model is None) and any(task in GLUE for task in args.tasks):
         if args.gpt2_encoder_json is None:
             parser.error("give the checkpoint's tokenizer: --sentencepiece-model FILE, or --bpe gpt2 and its files")
