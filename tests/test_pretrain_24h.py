@@ -131,6 +131,19 @@ def test_gpus_and_what_is_visible_agree():
     assert "--gpus must be the number of GPUs in CUDA_VISIBLE_DEVICES, 0,1,2, got 2" in done.stdout
 
 
+@pytest.mark.parametrize("visible, count", [("3", 1), ("", 2)])
+def test_gpus_that_are_not_there_are_refused(tmp_path, visible, count):
+    """Before fairseq waits for them."""
+    (tmp_path / "dict.txt").touch()
+    make_tool(tmp_path, "nvidia-smi", "printf 'GPU 0: A\\nGPU 1: B\\n'\n")
+    make_tool(tmp_path, "fairseq-train", "echo started\n")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": visible}
+    done = run("--gpus", 4, tmp_path, tmp_path / "out", env=env)
+    assert done.returncode == 1
+    assert f"--gpus must be at most the number of GPUs that are visible here, {count}, got 4" in done.stdout
+    assert run("--gpus", count, tmp_path, tmp_path / "out", env=env, check=True).stdout == "started\n"
+
+
 def make_tool(folder, name, text):
     (folder / name).write_text("#!/usr/bin/env bash\n" + text)
     (folder / name).chmod(stat.S_IRWXU)

@@ -127,5 +127,17 @@ if [ -n "$dry_run" ]; then
     echo
     exit 0
 fi
+if [ -z "$cpu" ]; then
+    # with the address given outright, fairseq would wait for processes that it has no GPUs for
+    if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
+        IFS=, read -ra listed <<<"$CUDA_VISIBLE_DEVICES"
+        count=${#listed[@]}
+    elif command -v nvidia-smi >/dev/null; then
+        count=$(nvidia-smi -L | grep -c '^GPU') || true
+    else
+        count=$gpus
+    fi
+    [ "$count" -ge "$gpus" ] || fail "--gpus must be at most the number of GPUs that are visible here, $count, got $gpus"
+fi
 command -v fairseq-train >/dev/null || fail "fairseq-train is not on the PATH: activate the environment that fairseq is in"
 exec "${command[@]}"
