@@ -55,6 +55,7 @@ def test_every_run_is_a_command_that_fairseq_takes(tmp_path):
         "sentencepiece_model",
         "pmi_vocab",
         "batch_size",
+        "batch_size_valid",
         "update_freq",
         "sentencepiece_enable_sampling",
         "sentencepiece_alpha",
