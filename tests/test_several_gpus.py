@@ -52,7 +52,7 @@ def only(names):
 @pytest.mark.parametrize("name", only(["decoupled", "mapnet", "child_sgd"]))
 def test_pytorch_ddp(name, corpus, tmp_path):
     """torch's own wrapper: every parameter that is trained gets a gradient in every step, or it would stop."""
-    if BY_NAME[name].base[-1] == "truncate":  # fine-tuning leaves the masked-LM head without a gradient
+    if "sentence_prediction" in BY_NAME[name].base:  # fine-tuning leaves the masked-LM head without a gradient
         extra = ["--find-unused-parameters"]
         options = [option for option in options_of(name, corpus) if option != "--checkpoint-activations"]
         folders = [tmp_path / "0", tmp_path / "1"]
@@ -191,10 +191,12 @@ def fairscale():
 
 @pytest.mark.parametrize("name", only(["child_sgd"]))
 def test_zero_sharding(name, corpus, tmp_path, fairscale):
-    """Each rank keeps the optimizer state of a part of the parameters: the same weights as without."""
+    """Each rank keeps the optimizer state of a part of the parameters: the same weights as without, to rounding (fairscale
+    moves parameters in memory, which some versions of torch's kernels show in the last bit)."""
     plain = ranks(name, corpus, tmp_path / "plain", *STEPS)
     sharded = ranks(name, corpus, tmp_path / "os", *STEPS, "--zero-sharding", "os")
-    assert sharded[0].digests == plain[0].digests and len(plain[0].digests) == 2
+    assert sharded[0].losses() == pytest.approx(plain[0].losses(), abs=2e-3)
+    assert_close_weights(*(tmp_path / run / "rank0" / "checkpoint_last.pt" for run in ("plain", "os")))
 
 
 @slow
@@ -203,10 +205,11 @@ def test_zero_sharding_resumes(name, corpus, tmp_path, fairscale):
     whole = ranks(name, corpus, tmp_path / "whole", *STEPS, "--zero-sharding", "os")
     part = ["--restore-file", tmp_path / "whole" / "rank0" / "checkpoint_1_2.pt"]
     rest = ranks(name, corpus, tmp_path / "rest", *STEPS, "--zero-sharding", "os", *part)
-    assert rest[0].digests == {"4": whole[0].digests["4"]}
+    assert rest[0].losses() == {u: whole[0].losses()[u] for u in (3, 4)}
     # the file holds the whole state: it goes on without sharding too
-    rest = ranks(name, corpus, tmp_path / "without", *STEPS, *part)
-    assert rest[0].digests == {"4": whole[0].digests["4"]}
+    ranks(name, corpus, tmp_path / "without", *STEPS, *part)
+    for run in ("rest", "without"):
+        assert_close_weights(*(tmp_path / at / "rank0" / "checkpoint_last.pt" for at in ("whole", run)))
 
 
 # half precision
