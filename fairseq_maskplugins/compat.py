@@ -170,18 +170,19 @@ def protect_checkpoints() -> None:
 
 
 def refused(path: str, error: Exception) -> UsageError:
-    """What is said of a checkpoint that torch refuses to unpickle."""
-    return UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}")
-
-
-def _reason(message: str) -> str:
+    """What is said of a checkpoint that can't be unpickled."""
+    message = str(error)
     found = re.search(r"GLOBAL (\S+)", message)
     if found:
-        return f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
+        return UsageError(
+            f"{path}: refused to load this checkpoint: it holds {found.group(1)}, which is no part of a fairseq checkpoint "
+            "and could run code"
+        )
     # torch's own message goes on to recommend loading without protection
     found = re.search(r"WeightsUnpickler error: *([^\n]+)", message)
     detail = found.group(1) if found else message.split("\n")[0].split("In PyTorch 2.6")[0]
-    return f"it is damaged, or no checkpoint ({' '.join(detail.split())[:200]})"
+    detail = " ".join(detail.split())[:200]
+    return UsageError(f"{path}: can't read this checkpoint: it is damaged, or no checkpoint ({detail})")
 
 
 def disable_inference_path(encoder: Any) -> None:
@@ -192,6 +193,40 @@ def disable_inference_path(encoder: Any) -> None:
     for layer in encoder.layers.children():
         if getattr(layer, "can_use_fastpath", False):
             layer.can_use_fastpath = False
+
+
+COPIES = [f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]
+
+
+def spare_inference_copies() -> None:
+    """Let ``--ddp-backend pytorch_ddp`` train models of fairseq 0.12.2.
+
+    There, layers hold copies of their weights for a fused inference path, parameters that no loss reaches: torch's
+    ``DistributedDataParallel``, told of no unused parameters, stops at the second update. It is told to leave them alone;
+    fairseq-fixed has no such copies.
+    """
+    from fairseq import models
+    from torch.nn.parallel import DistributedDataParallel
+
+    wrap = models.DistributedFairseqModel
+    if getattr(wrap, "spares_copies", False):
+        return
+
+    @functools.wraps(wrap)
+    def wrap_without_copies(args: Any, model: Any, *rest: Any, **options: Any) -> Any:
+        spared = [
+            f"{name}.{copy}"
+            for name, layer in model.named_modules()
+            if hasattr(layer, "load_to_BT")
+            for copy in COPIES
+            if hasattr(layer, copy)
+        ]
+        if spared:
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, spared)
+        return wrap(args, model, *rest, **options)
+
+    wrap_without_copies.spares_copies = True
+    models.DistributedFairseqModel = wrap_without_copies
 
 
 def data_parallel_rank() -> int:

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from typing import Any, Tuple
+from typing import Any, Dict, Tuple
 
 import torch
 
@@ -17,6 +17,7 @@ from ..correct_embeddings.checkpoint import (
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
 from ..files import find_place, replacing
+from .as_json import add_json_option, reporting
 from .checkpoint_file import load_checkpoint_file
 
 
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="untie",
         help="a tied output projection keeps the old embedding (untie, the default) or is corrected with it (follow)",
     )
+    add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,21 +53,26 @@ def run(args: argparse.Namespace) -> None:
     if os.path.exists(args.input) and os.path.exists(args.output) and os.path.samefile(args.input, args.output):
         raise UsageError(f"{args.output}: OUT must be another file than IN")
     state = load_checkpoint_file(args.input)
-    try:
-        lines = _correct(state, args)
-    except CheckpointError as error:
-        raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
-    with replacing(args.output, also=(RuntimeError,)) as temporary:
-        torch.save(state, temporary)
-    print("\n".join(lines + [f"wrote {args.output}"]))
+    with reporting(args.json) as report:
+        try:
+            lines = _correct(state, args, report)
+        except CheckpointError as error:
+            raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
+        with replacing(args.output, also=(RuntimeError,)) as temporary:
+            torch.save(state, temporary)
+        print("\n".join(lines + [f"wrote {args.output}"]))
+        report["output"] = args.output
 
 
-def _correct(state: Any, args: argparse.Namespace) -> list:
+def _correct(state: Any, args: argparse.Namespace, said: Dict[str, Any]) -> list:
     total = len(state["model"][find_embedding(state["model"])])
     shares, source = _choose_shares(state, args)
     mask, found = _find_mask(state, args, total)
     rows = choose_rows(total, mask, args.pad_index, args.include_specials, args.include_mask)
     report = correct_checkpoint(state, shares, mask, rows, args.pad_index, args.head)
+    said.update(input=args.input, rates={**shares._asdict(), "mask": shares.mask}, rates_from=source)
+    said.update(mask_index=mask, mask_index_from=found, rows=report.rows, rows_of=report.total)
+    said.update(mean_norm_before=report.before, mean_norm_after=report.after, output_projection=report.head)
     lines = [
         f"rates: {shares.selected:.4g} of the tokens corrupted, of these {shares.mask:.4g} <mask>, "
         f"{shares.random:.4g} random, {shares.same:.4g} left the same ({source})",

@@ -102,6 +102,9 @@ def correct_checkpoint(
     name = find_embedding(model)
     old = model[name]
     new = correct(old, mask, shares, rows)
+    if torch.equal(new, old):
+        norm = _mean_norm(old, rows)
+        return Report(0, len(rows), norm, norm, "unchanged, as nothing else in the checkpoint: no embedding moves")
     outputs = [key for key in model if key.endswith(HEADS) and model[key].shape == old.shape]
     tied = [key for key in outputs if torch.equal(model[key], old)]
     if head == "follow":
@@ -119,8 +122,11 @@ def correct_checkpoint(
     # its state belongs to the parameters of before
     state.pop("last_optimizer_state", None)
     state[RECORD] = {**shares._asdict(), "mask_index": mask, "pad_index": pad, "head": head}
-    changed = [tensor[rows].float().norm(dim=1).mean().item() if rows.any() else 0.0 for tensor in (old, new)]
-    return Report(int(rows.sum()), len(rows), changed[0], changed[1], said)
+    return Report(int(rows.sum()), len(rows), _mean_norm(old, rows), _mean_norm(new, rows), said)
+
+
+def _mean_norm(weight: torch.Tensor, rows: torch.Tensor) -> float:
+    return weight[rows].float().norm(dim=1).mean().item() if rows.any() else 0.0
 
 
 def _mark_untied(state: Dict[str, Any]) -> None:

@@ -218,6 +218,20 @@ def _check_options(cfg: Any) -> None:
         raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
     if cfg.tokens_per_sample < 2:
         raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
+    if getattr(cfg, "tpu", False):
+        advice = ""
+        if getattr(cfg, "bf16", False):
+            advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true"
+        raise UsageError(f"--tpu can't go with --task decoupled_mlm{advice}")
+    if getattr(cfg, "pipeline_model_parallel", False):
+        raise UsageError(
+            "--pipeline-model-parallel can't go with --task decoupled_mlm: no masked language model has it"
+        )
+    if (getattr(cfg, "model_parallel_size", 1) or 1) > 1:
+        raise UsageError(
+            f"--model-parallel-size must be 1 with --task decoupled_mlm, whose losses need whole logits, got "
+            f"{cfg.model_parallel_size}"
+        )
     for name in ("skip_masking", "d2v2_multi"):
         if getattr(cfg, name, False):
             raise UsageError(
