@@ -1,5 +1,13 @@
 """The one error type for bad input."""
 
+LONGEST = 2000
+
+
+def _one_line(text: str) -> str:
+    """What files and options brought into a message may hold anything: line ends, a terminal's commands, megabytes."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:LONGEST])
+    return shown + ("..." if len(text) > LONGEST else "")
+
 
 class UsageError(SystemExit, ValueError):
     """Bad input: an option, a file or a combination of versions.
@@ -11,7 +19,7 @@ class UsageError(SystemExit, ValueError):
 
     def __init__(self, message: str):
         text = message if message.startswith("fairseq_maskplugins: ") else f"fairseq_maskplugins: {message}"
-        super().__init__(text)
+        super().__init__(_one_line(text))
 
     def __str__(self) -> str:
         return str(self.args[0])
