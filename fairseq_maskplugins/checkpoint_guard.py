@@ -78,13 +78,13 @@ def check_archive(file: BinaryIO) -> Optional[Dict[str, int]]:
     names = [record.filename for record in records]
     if not records or len({name.lower() for name in names}) < len(names):
         raise ValueError("it is damaged: its zip directory is empty or lists a name twice")
+    top = names[0].split("/", 1)[0]
+    if any(name.startswith(f"{top}/code/") or name == f"{top}/constants.pkl" for name in names):
+        raise Refused("it is a TorchScript archive, which holds code; fairseq writes no such files")
     if any(r.compress_type != zipfile.ZIP_STORED or r.compress_size != r.file_size for r in records):
         raise Refused("it is a packed zip file, and torch writes them unpacked; unpacking it could fill the memory")
     if sum(names_size(r) + r.file_size for r in records) > size or min(r.header_offset for r in records) != 0:
         raise ValueError("it is damaged: its zip directory claims more than the file holds")
-    top = names[0].split("/", 1)[0]
-    if any(name.startswith(f"{top}/code/") or name == f"{top}/constants.pkl" for name in names):
-        raise Refused("it is a TorchScript archive, which holds code; fairseq writes no such files")
     data = f"{top}/data/"
     return {name[len(data) :]: r.file_size for name, r in zip(names, records) if name.startswith(data)}
 

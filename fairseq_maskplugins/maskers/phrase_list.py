@@ -86,5 +86,5 @@ def _find_problem(phrase: str, rest: List[str]) -> str:
         try:
             kind(field)
         except ValueError:
-            return f"has the {name} {field!r}, which is not {'a number' if kind is float else 'an integer'}"
+            return f"has the {name} {field[:40]!r}, which is not {'a number' if kind is float else 'an integer'}"
     return ""
