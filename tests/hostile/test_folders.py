@@ -359,9 +359,10 @@ def test_sentencepiece_models(exported, corpus, tmp_path):
         shutil.rmtree(tmp_path / "hf", ignore_errors=True)
 
 
-@pytest.mark.parametrize(
-    "text", ["\udcff <mask>", "\0 <mask>", "<mask>" * 500, "\u202e<mask> \x1b[31m", " <mask> ", "<s> <mask> </s>"]
-)
+TEXTS = ["\udcff <mask>", "\0 <mask>", "<mask>" * 500, "\u202e<mask> \x1b[31m", " <mask> ", "<s> <mask> </s>"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_text_for_fill_mask(text, exported, corpus):
     outcome = guarded(command, "fill-mask", exported / "checkpoint_last.pt", corpus / "bin", text)
     assert outcome.kind in ("done", "refused"), outcome

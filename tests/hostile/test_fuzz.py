@@ -11,19 +11,11 @@ from hypothesis import strategies as st
 from parsers import PARSERS, READERS, SEEDS
 
 HERE = Path(__file__).parent
-TEXTS = st.text(st.characters(exclude_categories=()), max_size=300).map(
-    lambda text: text.encode("utf-8", errors="surrogatepass")
-)
+CHARACTERS = st.characters(exclude_categories=())  # with halves of surrogate pairs
+TEXTS = st.text(CHARACTERS, max_size=300).map(lambda text: text.encode("utf-8", errors="surrogatepass"))
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(st.characters(exclude_categories=()), max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(st.characters(exclude_categories=()), max_size=12), inner, max_size=4)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(CHARACTERS, max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(CHARACTERS, max_size=12), inner, max_size=4),
     max_leaves=20,
 )
 

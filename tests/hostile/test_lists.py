@@ -16,6 +16,7 @@ from fairseq_maskplugins.maskers.phrase_hash import hash_phrases
 from fairseq_maskplugins.maskers.pmi_vocab import load_phrases
 
 MIB = 1 << 20
+HEBREW = "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd"
 
 # what the list is; what is said of it, or the number of its phrases of two words and more
 LISTS = {
@@ -179,10 +180,7 @@ TEXTS = {
     "a mark of the byte order": (b"\xef\xbb\xbf" + b"new york\n" * 100, "new york"),
     "Windows line ends": (b"new york\r\n" * 100, "new york"),
     "specials": (b"<mask> <s> new york </s>\n" * 100, "new york"),
-    "right-to-left text": (
-        "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd\n".encode() * 100,
-        "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd",
-    ),
+    "right-to-left text": (f"{HEBREW}\n".encode() * 100, HEBREW),
     "combining characters": ("cafe\u0301 cre\u0300me\n".encode() * 100, "cafe\u0301 cre\u0300me"),
     "quotes and escapes of SQL": (b"o'brien new\\';--york \\n\n" * 100, "o'brien new\\';--york"),
     "many members": (gzip.compress(b"new york\n") * 2000, "new york"),
