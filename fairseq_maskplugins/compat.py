@@ -115,6 +115,9 @@ def checkpoint_classes() -> list:
     return plain + nodes
 
 
+LONGEST_SYMBOL = 10_000
+
+
 def load_dictionary(path: str, advice: str = "") -> Any:
     """fairseq's dictionary of a file.
 
@@ -133,11 +136,12 @@ def load_dictionary(path: str, advice: str = "") -> Any:
         raise UsageError(f"{path}: no such file{advice and '; '}{advice}") from None
     except Exception as error:
         raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())[:200]}") from None
-    wrong = [i for i, count in enumerate(dictionary.count) if not 0 <= count < 2**63]
-    if wrong:
-        raise UsageError(
-            f"{path}: can't read the dictionary: counts must lie in [0, 2^63), {dictionary.symbols[wrong[0]][:40]!r} has another"
-        )
+    for symbol, count in zip(dictionary.symbols, dictionary.count):
+        if not 0 <= count < 2**63 or len(symbol) > LONGEST_SYMBOL:
+            raise UsageError(
+                f"{path}: can't read the dictionary: an entry must have a count in [0, 2^63) and at most {LONGEST_SYMBOL} "
+                f"characters, got {symbol[:40]!r} with {str(count)[:40]}"
+            )
     return dictionary
 
 
@@ -165,10 +169,11 @@ def copy_checkpoints_whole() -> None:
 
 
 def loads_weights_only() -> bool:
-    """Whether ``torch.load`` of this version unpickles weights only where nothing else is said: since 2.6."""
+    """Whether ``torch.load`` of this version unpickles weights only where nothing else is said, and can be told under
+    which name a pickle may call for what: since 2.7."""
     import torch
 
-    return version_tuple(torch.__version__) >= (2, 6)
+    return version_tuple(torch.__version__) >= (2, 7)
 
 
 _allowed: list = []
@@ -228,7 +233,7 @@ class _GuardedTorch:
 def protect_checkpoints() -> None:
     """Let fairseq read its own checkpoints, and nothing that could run code; name what is refused, in one line.
 
-    Where torch loads weights only (2.6 and later) that stays on, with an allow-list; older versions get an unpickler of
+    Where torch loads weights only (2.7 and later) that stays on, with an allow-list; older versions get an unpickler of
     ours with the same list.
     """
     import torch

@@ -1,7 +1,7 @@
 """Unpickling what checkpoints hold, and nothing that runs code (torch, no fairseq).
 
-torch loads weights only by itself since 2.6. For older versions this is the same protection: a pickle may name what is
-on a list, call and fill what is on the list, and use the instructions that ``torch.save`` writes.
+Newer versions of torch load weights only by themselves. For older ones this is the same protection: a pickle may name what
+is on a list, call and fill what is on the list, and use the instructions that ``torch.save`` writes.
 """
 
 import collections

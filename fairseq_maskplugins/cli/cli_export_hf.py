@@ -126,7 +126,7 @@ def _read(path: str, option: str) -> bytes:
 
         path = cached_path(path)
     if not os.path.isfile(path):  # nor a device: the path may be the checkpoint's, and a device has no end
-        raise UsageError(f"{path}: no such file: give {option}")
+        raise UsageError(f"{path}: can't read it (no such file): give {option}")
     try:
         with open(path, "rb") as file:
             return file.read()
