@@ -10,7 +10,7 @@ import pytest
 import torch
 from guarded import check_line, command, guarded
 
-import fairseq_maskplugins  # noqa: F401  (registers, and protects)
+from fairseq_maskplugins.checkpoint_guard import is_harmless
 
 EMBEDDING = "encoder.sentence_encoder.embed_tokens.weight"
 
@@ -263,7 +263,6 @@ def test_what_checkpoints_really_hold(tmp_path):
         "model": {"w": torch.nn.Parameter(torch.arange(4.0)), "h": torch.ones(3, 2).half().t(), "n": torch.tensor([1])},
         "more": {
             "set": {1, 2},
-            "default": collections.defaultdict(int, a=2),
             "dtype": torch.float16,
             "e": torch.zeros(0),
         },
@@ -294,6 +293,35 @@ def test_classes_of_users_can_be_allowed(tmp_path, monkeypatch):
         return load()
 
     assert guarded(allow_and_load)[:2] == ("done", "3")
+
+
+@pytest.mark.parametrize(
+    "text, harmless",
+    [
+        ("(0.9, 0.98)", True),
+        ("[(512, 10, 5)] + [(512, 3, 2)] * 4", True),
+        ("4000,20000", True),
+        ("True", True),
+        ("{'name': 'scaled_dot_product'}", True),
+        ("not python at all", True),
+        ("exit()", False),
+        ("(lambda: 1)()", False),
+        ("[x for x in ()]", False),
+        ("().__class__", False),
+        ("f'{exit()}'", False),
+        ("[0] * 10**12", False),
+        ("[0] * 1000000000", False),
+        ("[[0] * 5000] * 5000", False),
+        ("${task.data}", False),
+        ("'\\' + x", False),
+        (b"exit()", False),
+        ("(" * 100_000, False),
+        ("-" * 900 + "1", None),
+    ],
+)
+def test_options_that_fairseq_evaluates(text, harmless):
+    outcome = guarded(is_harmless, text, seconds=20)
+    assert outcome.kind == "done" and (harmless is None or outcome.text == str(harmless))
 
 
 class Mine:
