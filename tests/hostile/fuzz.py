@@ -35,7 +35,7 @@ def main():
             for index, seed in enumerate(SEEDS[name]):
                 with open(os.path.join(corpus, f"{name}-{index}"), "wb") as file:
                     file.write(seed + bytes([number]))
-        limits = [f"-max_total_time={given.seconds}", "-timeout=20", "-rss_limit_mb=4096", "-max_len=8192"]
+        limits = [f"-max_total_time={given.seconds}", "-timeout=300", "-rss_limit_mb=4096", "-max_len=8192"]
         flags = ["-close_fd_mask=1", f"-artifact_prefix={found}/"]
         atheris.Setup([sys.argv[0], *limits, *flags, corpus], one_input)
         atheris.Fuzz()

@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     megabytes: float
 
 
-def guarded(function, *args, megabytes=700, seconds=60):
+def guarded(function, *args, megabytes=700, seconds=300):
     """Call a function in a fork of this process, which may grow by so many megabytes of address space."""
     reader, writer = os.pipe()
     pid = os.fork()

@@ -1,5 +1,6 @@
 """Dictionaries, data directories and plain options: what ``show-masks``, ``pmi stats`` and the task read."""
 
+import itertools
 import random
 import shutil
 
@@ -92,24 +93,40 @@ def test_dictionaries_of_checkpoints(data, tmp_path):
         data.joinpath("dict.txt").write_bytes(data.joinpath("dict.txt").read_bytes()[: -len(more)])
 
 
-@pytest.mark.parametrize("name", ["train.idx", "train.bin"])
-def test_damaged_data(name, data, corpus):
-    """Bits flipped, bytes cut out and doubled."""
-    good = (data / name).read_bytes()
+def damaged(good):
+    """A byte of each field changed, fields at their limits, and mutations."""
     rng = random.Random(3)
-    heads = [good[:at] + bytes([rng.randrange(256)]) + good[at + 1 :] for at in range(0, 30, 2)]
-    words = [
-        good[:at] + rng.choice([b"\xff" * 4, b"\x7f" * 4, b"\x80\0\0\0", bytes(4)]) + good[at + 4 :]
-        for at in (26, 30, 34, 26 + 4 * 200, 26 + 4 * 200 + 8, len(good) - 4)
-    ]
-    for content in [b"", bytes(100), *heads, *words, *files.mutations(good, 10)]:
+    yield from (b"", bytes(100))
+    for at in (26, 30, 34, 26 + 4 * 200, 26 + 4 * 200 + 8, len(good) - 4):
+        yield good[:at] + rng.choice([b"\xff" * 4, b"\x7f" * 4, b"\x80\0\0\0", bytes(4)]) + good[at + 4 :]
+    for at in range(0, 30, 2):
+        yield good[:at] + bytes([rng.randrange(256)]) + good[at + 1 :]
+    yield from files.mutations(good, 40)
+
+
+def check_damaged(name, count, data, corpus, names):
+    good = (data / name).read_bytes()
+    for content in itertools.islice(damaged(good), count):
         (data / name).write_bytes(content)
-        for _, arguments in readers(data, corpus):
+        for reader, arguments in readers(data, corpus):
+            if reader not in names:
+                continue
             outcome = guarded(command, *arguments)
             assert outcome.kind in ("done", "refused"), outcome
             assert outcome.megabytes < 300, outcome
             if outcome.kind == "refused":
                 check_line(outcome)
+
+
+@pytest.mark.parametrize("name", ["train.idx", "train.bin"])
+def test_damaged_data(name, data, corpus):
+    check_damaged(name, 20, data, corpus, ["show-masks"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train.idx", "train.bin"])
+def test_more_damaged_data(name, data, corpus):
+    check_damaged(name, 1000, data, corpus, ["show-masks", "pmi stats"])
 
 
 @pytest.mark.parametrize(
@@ -166,8 +183,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: " ".join(option[-1:] + option[:2]))
-def test_values_of_options(option, corpus, tmp_path):
+def check_values(option, values, corpus, tmp_path):
     """Done, refused by us, or by argparse, which names the option and ends with status 2."""
     names = {
         "data": corpus / "bin",
@@ -176,10 +192,21 @@ def test_values_of_options(option, corpus, tmp_path):
         "phrases": corpus / "phrases.txt",
     }
     arguments = [part.format(**names) for part in option]
-    for value in NUMBERS:
-        more = ["--measure", "4", "--rows", "1"] if option[0] == "show-masks" else []
-        outcome = guarded(command, *arguments, value, *more, seconds=60)
+    more = ["--measure", "4", "--rows", "1"] if option[0] == "show-masks" else []
+    for value in values:
+        outcome = guarded(command, *arguments, value, *more)
         fine = outcome.kind in ("done", "refused") or outcome.text == "SystemExit: 2"
         assert fine, (value, outcome)
         if outcome.kind == "refused":
             check_line(outcome)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: " ".join(option[-1:] + option[:2]))
+def test_values_of_options(option, corpus, tmp_path):
+    check_values(option, ["nan", "1e400", "9" * 5000, "\0"], corpus, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: " ".join(option[-1:] + option[:2]))
+def test_more_values_of_options(option, corpus, tmp_path):
+    check_values(option, NUMBERS, corpus, tmp_path)

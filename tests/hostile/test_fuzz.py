@@ -58,7 +58,7 @@ def test_seeds_are_valid(name):
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_hypothesis(name):
-    fuzz(name, 150)
+    fuzz(name, 60)
 
 
 @pytest.mark.slow
