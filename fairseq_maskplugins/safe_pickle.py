@@ -4,6 +4,7 @@ Newer versions of torch load weights only by themselves. For older ones this is 
 is on a list, call and fill what is on the list, and use the instructions that ``torch.save`` writes.
 """
 
+import _compat_pickle
 import collections
 import pickle
 from types import SimpleNamespace
@@ -113,8 +114,11 @@ def make_table(classes: Iterable[type]) -> Table:
         # typing.Any is no class before Python 3.11
         name = getattr(found, "__qualname__", None) or getattr(found, "_name", None)
         table[found.__module__, name] = found
-    # protocol 2 has the names of Python 2
+    # protocol 2 has the names of Python 2: "__builtin__.long" is int
+    old = _compat_pickle.REVERSE_NAME_MAPPING
+    modules = _compat_pickle.REVERSE_IMPORT_MAPPING
     table.update({("__builtin__", name): found for (module, name), found in table.items() if module == "builtins"})
+    table.update({old.get(key, (modules.get(key[0], key[0]), key[1])): found for key, found in table.items()})
     return table
 
 

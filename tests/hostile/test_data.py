@@ -85,9 +85,9 @@ def test_dictionaries_of_checkpoints(data, tmp_path):
     for more, said in ((b"zebra 5\nzebra 5\n", "Duplicate"), (b"\xff 5\n", "can't read"), (b"zebra 5\n", "rows")):
         with open(data / "dict.txt", "ab") as file:
             file.write(more)
-        for arguments in (["correct-embeddings", run / "checkpoint_last.pt", tmp_path / "out.pt"],):
-            check_line(guarded(command, *arguments), said)
-        check_line(guarded(command, "export-hf", run / "checkpoint_last.pt", tmp_path / "hf", "--no-tokenizer"), said)
+        exporting = ["export-hf", run / "checkpoint_last.pt", tmp_path / "hf", "--no-tokenizer"]
+        check_line(guarded(command, *exporting, "--dict", data / "dict.txt"), said)
+        check_line(guarded(command, "correct-embeddings", run / "checkpoint_last.pt", tmp_path / "out.pt"), said)
         outcome = guarded(command, "fill-mask", run / "checkpoint_last.pt", data, "a <mask>")
         assert outcome.kind == "refused", outcome
         data.joinpath("dict.txt").write_bytes(data.joinpath("dict.txt").read_bytes()[: -len(more)])
