@@ -66,8 +66,14 @@ def with_options(state, change):
     return replaced(state, cfg=cfg)
 
 
-def set_option(name, value):
-    return lambda cfg: setattr(cfg["model"], name, value)
+def set_option(name, value, group="model"):
+    def change(cfg):
+        if isinstance(cfg[group], dict):
+            cfg[group][name] = value
+        else:
+            setattr(cfg[group], name, value)
+
+    return change
 
 
 def with_tensor(state, name, tensor):
@@ -157,7 +163,7 @@ SETTINGS = {
     "a text for a number": lambda v, s, mark: with_options(s, set_option("encoder_layers", "many")),
     "no options": lambda v, s, mark: replaced(s, cfg=None),
     "options of another kind": lambda v, s, mark: replaced(s, cfg=[1, 2]),
-    "another task": lambda v, s, mark: with_options(s, lambda cfg: setattr(cfg["task"], "_name", "translation")),
+    "another task": lambda v, s, mark: with_options(s, set_option("_name", "translation", "task")),
     "no such architecture": lambda v, s, mark: with_options(s, set_option("_name", "no_such_arch")),
     "a tensor too much": lambda v, s, mark: with_tensor(s, "\x1b[31mred\n" * 500, torch.zeros(1)),
     "no history": lambda v, s, mark: replaced(s, optimizer_history="none"),
