@@ -9,6 +9,7 @@ import harness
 import numpy as np
 import pytest
 import torch
+import transformers.models.roberta.tokenization_roberta_fast  # noqa: F401  (once, for all forks)
 from guarded import check_line, command, guarded
 from safetensors.numpy import save
 from safetensors.torch import save as save_torch
@@ -300,9 +301,10 @@ def test_tokenizers_of_folders(name, exported, tmp_path):
         assert name in ("no mask", "one token for two", "another class"), outcome
 
 
-def test_mutations_of_folders(exported, tmp_path):
+@pytest.mark.parametrize("count", [4, pytest.param(40, marks=pytest.mark.slow)])
+def test_mutations_of_folders(count, exported, tmp_path):
     for file in ("config.json", "model.safetensors", "tokenizer.json"):
-        for data in files.mutations((exported / "hf" / file).read_bytes(), 10):
+        for data in files.mutations((exported / "hf" / file).read_bytes(), count, seed=count):
             shutil.rmtree(tmp_path / "imported", ignore_errors=True)
 
             def edit(folder, file=file, data=data):
@@ -339,16 +341,18 @@ def test_files_of_gpt2(name, exported, corpus, tmp_path):
     ]
     checkpoint = exported / "checkpoint_last.pt"
     check_line(guarded(command, "export-hf", checkpoint, tmp_path / "hf", *options), "gpt2")
-    check_line(guarded(command, "fill-mask", checkpoint, corpus / "bin", "a <mask>", *options), "--bpe")
+    outcome = guarded(command, "fill-mask", checkpoint, corpus / "bin", "a <mask>", *options)
+    assert outcome.kind in ("done", "refused"), outcome  # a few of its entries may be all that the sentence needs
     masking = ["show-masks", corpus / "bin", "--masker", "whole_word", "--measure", 4]
     check_line(guarded(command, *masking, *options), "--bpe gpt2")
 
 
-def test_sentencepiece_models(exported, corpus, tmp_path):
+@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.slow)])
+def test_sentencepiece_models(count, exported, corpus, tmp_path):
     """Bits flipped, at the commands that turn a model into another tokenizer or ask it about words."""
     path = tmp_path / "sp.model"
     good = (corpus / "sp.model").read_bytes()
-    for data in [b"", b"text\n" * 100, bytes(1000), *files.mutations(good, 12)]:
+    for data in [b"", b"text\n" * 100, bytes(1000), *files.mutations(good, count, seed=count)]:
         path.write_bytes(data)
         words = ["--bpe", "sentencepiece", "--sentencepiece-model", path]
         for arguments in (
