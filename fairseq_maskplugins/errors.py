@@ -5,7 +5,14 @@ try:
 except ImportError:  # a broken installation, which "maskplugins doctor" explains
     CompactHydraException = Exception
 
+LONGEST = 2000
 _FROM_WORKER = "Caught UsageError in "
+
+
+def _one_line(text: str) -> str:
+    """What files and options brought into a message may hold anything: line ends, a terminal's commands, megabytes."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:LONGEST])
+    return shown + ("..." if len(text) > LONGEST else "")
 
 
 class UsageError(SystemExit, ValueError, CompactHydraException):
@@ -21,7 +28,7 @@ class UsageError(SystemExit, ValueError, CompactHydraException):
             # torch raises a data worker's error again in the main process, with the worker's traceback for its text
             message = message.rstrip().rsplit("\n", 1)[-1].split("UsageError: ", 1)[-1]
         text = message if message.startswith("fairseq_maskplugins: ") else f"fairseq_maskplugins: {message}"
-        super().__init__(text)
+        super().__init__(_one_line(text))
 
     def __str__(self) -> str:
         return str(self.args[0])

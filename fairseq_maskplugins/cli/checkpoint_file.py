@@ -1,13 +1,12 @@
 """Reading checkpoint files for the tools: one line where a file is missing, damaged, refused, or no checkpoint."""
 
 import os
-import pickle
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, Optional
 
 import torch
 from fairseq import checkpoint_utils
 
-from ..compat import refused
+from ..compat import explain_reading, read_checkpoint
 from ..errors import UsageError
 
 
@@ -21,9 +20,11 @@ def load_checkpoint_file(path: str) -> dict:
     """What a checkpoint file holds, as it was saved, on the CPU.
 
     Raises:
-        UsageError: the file is missing, damaged, holds what torch refuses to load, or its weights are no numbers.
+        UsageError: the file is missing, damaged, refused, no checkpoint, or its weights are no numbers.
     """
-    return _read_checkpoint(path, lambda: torch.load(path, map_location="cpu"))
+    require_checkpoint(path)
+    with explain_reading(path), open(path, "rb") as file:
+        return _check(path, read_checkpoint(file))
 
 
 def load_upgraded_checkpoint(path: str, overrides: Optional[dict] = None) -> dict:
@@ -34,28 +35,27 @@ def load_upgraded_checkpoint(path: str, overrides: Optional[dict] = None) -> dic
         overrides: options that count in place of the checkpoint's.
 
     Raises:
-        UsageError: the file is missing, damaged, holds what torch refuses to load, or its weights are no numbers.
+        UsageError: the file is missing, damaged, refused, no checkpoint, or its weights are no numbers.
     """
-    return _read_checkpoint(path, lambda: checkpoint_utils.load_checkpoint_to_cpu(path, overrides))
-
-
-def _read_checkpoint(path: str, read: Callable[[], Any]) -> dict:
     require_checkpoint(path)
-    try:
-        state = read()
-    except UsageError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise refused(path, error) from error
-    except OSError as error:
-        raise UsageError(f"{path}: can't read this checkpoint: {error.strerror or error}") from error
-    except Exception as error:  # what is no checkpoint may lead anywhere
-        reason = f" ({' '.join(str(error).split())[:200]})" if isinstance(error, (RuntimeError, ValueError)) else ""
-        raise UsageError(f"{path}: can't read this checkpoint: it is damaged, or no checkpoint{reason}") from error
+    # asked here, because fairseq would name other files: a missing shard, say
+    with explain_reading(path), open(path, "rb"):
+        return _check(path, checkpoint_utils.load_checkpoint_to_cpu(path, overrides))
+
+
+def _check(path: str, state: Any) -> dict:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UsageError(f"{path}: this is no fairseq checkpoint: it holds no model")
-    require_finite(path, state["model"])
-    require_finite(path, state.get("criterion") or {})
+    for part in ("model", "criterion"):
+        tensors = state.get(part)
+        if tensors is None:
+            continue
+        if not isinstance(tensors, dict) or not all(type(name) is str for name in tensors):
+            raise UsageError(f"{path}: this is no fairseq checkpoint: its {part} is no table of tensors by name")
+        for name, tensor in tensors.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise UsageError(f"{path}: this is no fairseq checkpoint: {name} is no tensor")
+        require_finite(path, tensors)
     return state
 
 
@@ -65,11 +65,7 @@ def require_finite(path: str, tensors: Dict[str, torch.Tensor]) -> None:
     Raises:
         UsageError: names the first such tensor, and says how many there are.
     """
-    wrong = [
-        name
-        for name, t in tensors.items()
-        if torch.is_tensor(t) and t.is_floating_point() and not bool(torch.isfinite(t).all())
-    ]
+    wrong = [name for name, t in tensors.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]
     if wrong:
         raise UsageError(
             f"{path}: {wrong[0]} holds NaN or infinite values ({len(wrong)} of {len(tensors)} tensors do): the training "

@@ -6,6 +6,7 @@ from typing import Any, Dict, Tuple
 
 import torch
 
+from ..compat import load_dictionary
 from ..correct_embeddings.checkpoint import (
     CheckpointError,
     choose_rows,
@@ -58,6 +59,11 @@ def run(args: argparse.Namespace) -> None:
             lines = _correct(state, args, report)
         except CheckpointError as error:
             raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
+        except UsageError:
+            raise
+        except Exception as error:  # a tensor of any shape, options of any types
+            said = " ".join(str(error).split())[:200]
+            raise UsageError(f"{args.input}: its tensors and settings can't be read: {said}") from None
         with replacing(args.output, also=(RuntimeError,)) as temporary:
             torch.save(state, temporary)
         print("\n".join(lines + [f"wrote {args.output}"]))
@@ -108,12 +114,7 @@ def _find_mask(state: Any, args: argparse.Namespace, total: int) -> Tuple[int, s
     path = args.dict or os.path.join(data, "dict.txt")
     if args.dict is None and not (data and os.path.isfile(path)):
         return total - 1, "the last row; dict.txt was not found"
-    from fairseq.data import Dictionary
-
-    try:
-        dictionary = Dictionary.load(path)
-    except Exception as error:  # fairseq raises that itself for another encoding than UTF-8
-        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())[:200]}") from error
+    dictionary = load_dictionary(path)
     mask = dictionary.add_symbol("<mask>")
     if len(dictionary) != total:
         advice = "it is not the model's" if args.dict else "give --dict or --mask-index"

@@ -6,9 +6,11 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 
+from ..decoupled_mlm.task import check_model
 from ..errors import UsageError
 from .as_json import add_json_option, reporting
 from .checkpoint_file import load_upgraded_checkpoint, require_checkpoint
+from .checkpoint_run import building
 
 EXAMPLE = """example:
   maskplugins fill-mask checkpoints/checkpoint_best.pt data-bin \\
@@ -77,6 +79,10 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     from omegaconf import OmegaConf
 
     for text in args.text:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:  # what the shell handed over was none
+            raise UsageError(f"every sentence must be UTF-8, got {text!r}") from None
         if "<mask>" not in text:
             raise UsageError(f"every sentence needs a <mask>, got {text!r}")
     if args.topk < 1:
@@ -86,7 +92,9 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
         raise UsageError(f"{args.data}: no dict.txt there; it must be the data directory of the training")
     overrides = {"data": args.data}
     state = load_upgraded_checkpoint(args.checkpoint, overrides)
-    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], overrides, state=state)
+    with building(args.checkpoint, state):
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], overrides, state=state)
+        check_model(models[0], cfg.model)
     names = ("sentencepiece_model", "gpt2_encoder_json", "gpt2_vocab_bpe")
     given = {name: getattr(args, name) for name in names if getattr(args, name)}
     bpe = {"_name": args.bpe, **given} if args.bpe else cfg.bpe

@@ -14,6 +14,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.registry import REGISTRIES
 from omegaconf import MISSING, OmegaConf
 
+from ..compat import load_dictionary
 from ..decoupled_mlm.blocks import pad_rows
 from ..decoupled_mlm.dataset import build_blocks, build_vocabulary, open_stream
 from ..decoupled_mlm.plan import BUDGETS, Planner
@@ -194,12 +195,7 @@ def _read_text(args: argparse.Namespace) -> Rows:
 
 def _read_data(args: argparse.Namespace) -> Rows:
     path = os.path.join(args.data, "dict.txt")
-    try:
-        dictionary = Dictionary.load(path)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; DATA must be a directory that fairseq-preprocess wrote") from None
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}") from None
+    dictionary = load_dictionary(path, "DATA must be a directory that fairseq-preprocess wrote")
     dictionary.add_symbol("<mask>")
     path = os.path.join(args.data, args.split)
     try:

@@ -79,7 +79,9 @@ def _load(cfg: Any, model: torch.nn.Module, criterion: torch.nn.Module) -> str:
         model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
         if state.get("criterion") and utils.has_parameters(criterion):
             criterion.load_state_dict(state["criterion"], strict=True)
-    except (RuntimeError, KeyError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # names and shapes may be any
         raise UsageError(f"{path}: does not fit the model: {' '.join(str(error).split())[:300]}") from None
     return path
 

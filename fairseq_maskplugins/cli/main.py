@@ -54,6 +54,9 @@ USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-
 def main(arguments: Optional[List[str]] = None) -> int:
     """Run a command; returns its exit status (0: done, 1: failed, 2: the command line is wrong)."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # names and texts may hold what a terminal's encoding does not have
+            stream.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(
         prog="maskplugins", description="Tools beside fairseq-train: see COMMAND --help.", epilog=STATUS
     )

@@ -1,5 +1,6 @@
 """Correct the embeddings inside a fairseq checkpoint (its plain dictionary; torch, no fairseq)."""
 
+from collections.abc import Mapping
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
@@ -27,9 +28,14 @@ class Report(NamedTuple):
     head: str
 
 
+def _group(state: Dict[str, Any], name: str) -> Any:
+    cfg = state.get("cfg")
+    return cfg.get(name) if isinstance(cfg, Mapping) else None
+
+
 def option_of(state: Dict[str, Any], group: str, name: str) -> Any:
     """An option of a checkpoint, old (one ``args`` namespace) or new (``cfg`` with groups), or None."""
-    found = (state.get("cfg") or {}).get(group)
+    found = _group(state, group)
     if found is None:
         found = state.get("args")
     return found.get(name) if hasattr(found, "get") else getattr(found, name, None)
@@ -130,7 +136,7 @@ def _mean_norm(weight: torch.Tensor, rows: torch.Tensor) -> float:
 
 
 def _mark_untied(state: Dict[str, Any]) -> None:
-    for holder in ((state.get("cfg") or {}).get("model"), state.get("args")):
+    for holder in (_group(state, "model"), state.get("args")):
         if isinstance(holder, dict):
             holder["untie_weights_roberta"] = True
         elif holder is not None:

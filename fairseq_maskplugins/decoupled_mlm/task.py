@@ -14,6 +14,7 @@ from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMTask
 
+from ..compat import load_dictionary
 from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker, on_register
 from .apply import PLAN_KEY, mask_sample
@@ -66,12 +67,7 @@ class DecoupledMLMTask(MaskedLMTask):
         if not paths:
             raise UsageError("the data directory is missing: give one, or several joined by ':'")
         path = os.path.join(paths[0], "dict.txt")
-        try:
-            dictionary = Dictionary.load(path)
-        except FileNotFoundError:
-            raise UsageError(f"{path}: no such file; the data directory must be one that fairseq-preprocess wrote")
-        except Exception as error:  # what is not UTF-8 leads to a bare Exception
-            raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}")
+        dictionary = load_dictionary(path, "the data directory must be one that fairseq-preprocess wrote")
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary, "<mask>" in dictionary.indices)
 
@@ -129,7 +125,7 @@ class DecoupledMLMTask(MaskedLMTask):
 
     def build_model(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         model = super().build_model(cfg, *args, **kwargs)
-        _check_model(model, cfg)
+        check_model(model, cfg)
         embedding = find_embedding(model, len(self.dictionary))
         self.embedding_width = None if embedding is None else embedding.size(1)
         limit = model.max_positions() if hasattr(model, "max_positions") else None
@@ -186,7 +182,7 @@ def find_embedding(model: torch.nn.Module, size: int) -> Optional[torch.Tensor]:
     return next(tables, None)
 
 
-def _check_model(model: torch.nn.Module, cfg: Any) -> None:
+def check_model(model: torch.nn.Module, cfg: Any) -> None:
     """Refuse architectures that are not masked language models: criterions ask for logits at chosen positions."""
     takes = inspect.signature(model.forward).parameters.values()
     chosen = any(p.name == "masked_tokens" or p.kind == p.VAR_KEYWORD for p in takes)
