@@ -39,7 +39,10 @@ setup(
         ],
         "test": [
             *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),
+            *("markdown-it-py", "packaging", "build", "twine", "setuptools>=61,<81", "wheel"),
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
+            "fairscale",  # --zero-sharding os
+            'atheris; platform_system == "Linux" and platform_machine == "x86_64"',
             # transformers 5 has its own trouble with torchaudio, see fairseq_maskplugins/hf/README.md
             *("transformers>=4.40,<5", "tokenizers", "protobuf"),
             'transformers<4.41; python_version < "3.11"',

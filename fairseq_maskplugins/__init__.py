@@ -51,12 +51,14 @@ if __name__ == _NAME:
             protect_checkpoints,
             quieten_half_read_data,
             require_supported_versions,
+            spare_inference_copies,
         )
 
         require_supported_versions()
         protect_checkpoints()
         quieten_half_read_data()
         note_flat_shapes()
+        spare_inference_copies()
         explain_loading()
 
         # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
@@ -67,6 +69,7 @@ if __name__ == _NAME:
         from .mae import model as mae_model  # noqa: F401
         from .mapnet import criterion as mapnet_criterion  # noqa: F401
         from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
+        from .ranks import register as ranks_register  # noqa: F401
         from .saving import register as saving_register  # noqa: F401
 
     __version__ = "0.1.0"

@@ -2,11 +2,12 @@
 
 import argparse
 import collections
+import contextlib
 import functools
 import pickle
 import re
 import sys
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple
 
 from .errors import UsageError
 
@@ -84,21 +85,15 @@ def complete_batches(indices: Sequence[int], batches: Sequence[Sequence[int]]) -
 def checkpoint_classes() -> list:
     """The classes, outside torch's own safe set, that fairseq's checkpoints really hold.
 
-    ``Namespace`` is in every checkpoint of a model that fairseq has not moved to dataclasses (RoBERTa among them), numpy
-    scalars are in the meters, omegaconf nodes in the configurations of checkpoints written by older versions; and where
-    rank 0 sends a checkpoint to the other ranks, a placeholder stands for each tensor. None of them runs code when it is
-    loaded.
+    ``Namespace`` is in every checkpoint of a model that fairseq has not moved to dataclasses (RoBERTa among them),
+    omegaconf nodes in the configurations of checkpoints written by older versions; and where rank 0 sends a checkpoint to
+    the other ranks, a placeholder stands for each tensor. None of them runs code when it is loaded. The numpy scalars of
+    the meters are in ``safe_pickle.py``.
     """
-    import numpy as np
     import omegaconf
     from fairseq.distributed.utils import _TensorPlaceholder
     from omegaconf import base
 
-    try:
-        from numpy._core.multiarray import scalar
-    except ImportError:  # numpy 1
-        from numpy.core.multiarray import scalar
-    dtypes = {type(np.dtype(kind)) for kind in ("f8", "f4", "f2", "i8", "i4", "u8", "u4", "u2", "?")}
     nodes = [
         omegaconf.DictConfig,
         omegaconf.ListConfig,
@@ -116,48 +111,164 @@ def checkpoint_classes() -> list:
         Any,
         _TensorPlaceholder,
     ]
-    return plain + nodes + [scalar, np.dtype, *dtypes]
+    return plain + nodes
+
+
+LONGEST_SYMBOL = 10_000
+
+
+def load_dictionary(path: str, advice: str = "") -> Any:
+    """fairseq's dictionary of a file.
+
+    Args:
+        path: of ``dict.txt``.
+        advice: what to do where there is no such file.
+
+    Raises:
+        UsageError: it is missing, or fairseq can't read it: it raises whatever is at hand, also plain exceptions.
+    """
+    from fairseq.data import Dictionary
+
+    try:
+        dictionary = Dictionary.load(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file{advice and '; '}{advice}") from None
+    except Exception as error:
+        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())[:200]}") from None
+    for symbol, count in zip(dictionary.symbols, dictionary.count):
+        if not 0 <= count < 2**63 or len(symbol) > LONGEST_SYMBOL:
+            raise UsageError(
+                f"{path}: can't read the dictionary: an entry must have a count in [0, 2^63) and at most {LONGEST_SYMBOL} "
+                f"characters, got {symbol[:40]!r} with {str(count)[:40]}"
+            )
+    return dictionary
+
+
+def loads_weights_only() -> bool:
+    """Whether ``torch.load`` of this version unpickles weights only where nothing else is said, and can be told under
+    which name a pickle may call for what: since 2.7."""
+    import torch
+
+    return version_tuple(torch.__version__) >= (2, 7)
+
+
+_allowed: list = []
+
+
+def allow_in_checkpoints(*classes: type) -> None:
+    """Let checkpoints hold objects of more classes, those of a plug-in of yours: loading them must run no code."""
+    import torch
+
+    if loads_weights_only():
+        torch.serialization.add_safe_globals(list(classes))
+    _allowed.extend(classes)
+
+
+def read_checkpoint(file: BinaryIO, map_location: Any = "cpu") -> Any:
+    """``torch.load`` for checkpoints, with the same protection in all versions of torch.
+
+    Raises:
+        pickle.UnpicklingError: it holds something that could run code, or is more than it seems to be.
+        Exception: it is damaged; of many kinds.
+    """
+    import torch
+
+    from .checkpoint_guard import check_archive, check_state, file_size
+    from .safe_pickle import make_table, pickle_module
+
+    size, room = file_size(file), check_archive(file)
+    file.seek(0)
+    options = {}
+    if not loads_weights_only():
+        options["pickle_module"] = pickle_module(make_table([*checkpoint_classes(), *_allowed]), room, size)
+    state = torch.load(file, map_location=map_location, **options)
+    check_state(state, size)
+    return state
+
+
+def storage_of(tensor: Any) -> Tuple[int, int]:
+    """Address and bytes of the memory that a tensor is a view of."""
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+class _GuardedTorch:
+    """torch, with :func:`read_checkpoint` in the place of ``load``."""
+
+    def __init__(self, torch: Any):
+        self._torch = torch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+    @staticmethod
+    def load(file: Any, map_location: Any = None) -> Any:
+        return read_checkpoint(file, map_location)
 
 
 def protect_checkpoints() -> None:
-    """Let fairseq read its own checkpoints where torch loads weights only (2.6 and later), and name what is refused.
+    """Let fairseq read its own checkpoints, and nothing that could run code; name what is refused, in one line.
 
-    The protection stays on. What is on the allow-list loads; a checkpoint with anything else ends with one line instead
-    of torch's advice to switch the protection off. Older versions of torch have no such protection.
+    Where torch loads weights only (2.7 and later) that stays on, with an allow-list; older versions get an unpickler of
+    ours with the same list.
     """
     import torch
     from fairseq import checkpoint_utils
 
-    if not hasattr(torch.serialization, "add_safe_globals"):
+    from .safe_pickle import NUMPY
+
+    if isinstance(checkpoint_utils.torch, _GuardedTorch):
         return
-    torch.serialization.add_safe_globals(checkpoint_classes())
+    if loads_weights_only():
+        numpy = [(found, ".".join(name)) for name, found in NUMPY.items()]
+        torch.serialization.add_safe_globals([*checkpoint_classes(), *numpy])
+    checkpoint_utils.torch = _GuardedTorch(torch)
     load = checkpoint_utils.load_checkpoint_to_cpu
-    if getattr(load, "names_refused_globals", False):
-        return
 
+    @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with explain_reading(path):
             return load(path, *args, **kwargs)
-        except pickle.UnpicklingError as error:
-            raise refused(path, error) from error
 
-    load_checkpoint_to_cpu.names_refused_globals = True
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
 
-def refused(path: str, error: Exception) -> UsageError:
-    """What is said of a checkpoint that torch refuses to unpickle."""
-    return UsageError(f"{path}: refused to load this checkpoint: {_reason(str(error))}")
+@contextlib.contextmanager
+def explain_reading(path: str) -> Iterator[None]:
+    """One line for whatever reading a checkpoint leads to."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except pickle.UnpicklingError as error:
+        raise _refused(path, error) from error
+    except Exception as error:  # what is no checkpoint may lead anywhere
+        reason = " ".join(str(error).split())[:200]
+        if isinstance(error, OSError) and error.strerror:
+            raise UsageError(f"{path}: can't read this checkpoint: {error.strerror}") from error
+        told = (
+            isinstance(error, (OSError, RuntimeError, ValueError)) and not isinstance(error, RecursionError) and reason
+        )
+        raise UsageError(_damaged(path, reason if told else "")) from error
 
 
-def _reason(message: str) -> str:
+def _damaged(path: str, reason: str) -> str:
+    return f"{path}: can't read this checkpoint: it is damaged, or no checkpoint{f' ({reason})' if reason else ''}"
+
+
+def _refused(path: str, error: Exception) -> UsageError:
+    from .checkpoint_guard import Refused
+
+    message = str(error)
     found = re.search(r"GLOBAL (\S+)", message)
-    if found:
-        return f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
+    if found and not isinstance(error, Refused):
+        message = f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
+    if found or isinstance(error, Refused):
+        return UsageError(f"{path}: refused to load this checkpoint: {message}")
     # torch's own message goes on to recommend loading without protection
     found = re.search(r"WeightsUnpickler error: *([^\n]+)", message)
     detail = found.group(1) if found else message.split("\n")[0].split("In PyTorch 2.6")[0]
-    return f"it is damaged, or no checkpoint ({' '.join(detail.split())[:200]})"
+    return UsageError(_damaged(path, " ".join(detail.split())[:200]))
 
 
 def disable_inference_path(encoder: Any) -> None:
@@ -185,6 +296,40 @@ def quieten_half_read_data() -> None:
 
     __del__.is_quiet = True
     MMapIndexedDataset.__del__ = __del__
+
+
+COPIES = [f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]
+
+
+def spare_inference_copies() -> None:
+    """Let ``--ddp-backend pytorch_ddp`` train models of fairseq 0.12.2.
+
+    There, layers hold copies of their weights for a fused inference path, parameters that no loss reaches: torch's
+    ``DistributedDataParallel``, told of no unused parameters, stops at the second update. It is told to leave them alone;
+    fairseq-fixed has no such copies.
+    """
+    from fairseq import models
+    from torch.nn.parallel import DistributedDataParallel
+
+    wrap = models.DistributedFairseqModel
+    if getattr(wrap, "spares_copies", False):
+        return
+
+    @functools.wraps(wrap)
+    def wrap_without_copies(args: Any, model: Any, *rest: Any, **options: Any) -> Any:
+        spared = [
+            f"{name}.{copy}"
+            for name, layer in model.named_modules()
+            if hasattr(layer, "load_to_BT")
+            for copy in COPIES
+            if hasattr(layer, copy)
+        ]
+        if spared:
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, spared)
+        return wrap(args, model, *rest, **options)
+
+    wrap_without_copies.spares_copies = True
+    models.DistributedFairseqModel = wrap_without_copies
 
 
 def data_parallel_rank() -> int:

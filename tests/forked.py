@@ -23,6 +23,7 @@ MODULES = (
     "fairseq_cli.validate",
     "fairseq_cli.hydra_train",
     "fairseq_maskplugins.cli.main",
+    "block",  # a block of Python in a page, written to a folder of its own
     "quickstart",
 )
 # pytest: it is what __main__ is in the parent, and children import that

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -42,6 +43,28 @@ def test_help_has_examples(command, capsys):
         or command == "doctor"
     )
     assert f"maskplugins {command}" in text.split("examples:\n" if "examples:\n" in text else "example:\n")[1]
+
+
+@pytest.mark.parametrize("command", ["pmi build", "pmi stats", "fisher select", "fisher show"])
+def test_help_of_actions_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        main([*command.split(), "--help"])
+    assert error.value.code == 0
+    text = capsys.readouterr().out
+    assert f"usage: maskplugins {command}" in text
+    shown = re.split(r"^examples?:\n", text, flags=re.M)[1].splitlines()
+    assert all(line.startswith(f"  maskplugins {command} ") for line in shown if line)
+    # what is shown is taken: options that the command has, and nothing missing
+    flags = {flag for line in shown for flag in line.split() if flag.startswith("--")}
+    assert flags <= set(re.findall(r"--[\w-]+", text.split("example")[0]))
+
+
+def test_help_tells_exit_statuses(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "exit status: 0 done, 1 failed (one line on standard error says why), 2" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.parametrize(

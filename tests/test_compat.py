@@ -12,8 +12,6 @@ import torch
 from fairseq_maskplugins.compat import check_versions, complete_batches
 from fairseq_maskplugins.errors import UsageError
 
-PROTECTED = hasattr(torch.serialization, "add_safe_globals")
-
 
 @pytest.mark.parametrize(
     "versions, named",
@@ -67,7 +65,6 @@ def test_the_payload_is_real(tmp_path):
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.skipif(not PROTECTED, reason="torch before 2.6 loads any pickle; the allow-list needs torch.serialization")
 def test_hostile_checkpoint_does_not_run(data_bin, tmp_path):
     os.makedirs(tmp_path / "run")
     for option, path in (("--restore-file", tmp_path / "a.pt"), ("--finetune-from-model", tmp_path / "b.pt")):

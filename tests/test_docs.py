@@ -1,59 +1,136 @@
-"""What the documentation shows is run: Python blocks as they stand, fairseq-train commands on a small model."""
+"""What the pages show is run: every fenced block of every ``*.md`` of the project.
+
+For whoever writes a page: fence every block (```` ```bash ````, ```` ```python ````, or no language for output), and give
+whole commands, with no ``...`` in them. Then
+
+- a Python block is run as it stands, in an empty folder;
+- a shell block is run command by command, in a folder that has what ``make_world`` in ``tests/test_docs_run.py`` lists
+  (``data-bin``, ``sp.model``, ``phrases.txt``, checkpoints, ...): trainings shrunk to two updates of a tiny model,
+  ``maskplugins`` as it stands. Where a page names data, a checkpoint, a tokenizer or a list of its own, those of that folder
+  stand in. Blocks under ``examples/`` run with the slow tests, all others always;
+- ``python examples/NAME/run.py ...`` (and ``benchmarks/``) is read by that script's own argparse parser, and not run;
+- of ``pip install`` the requirements are compared with ``setup.py`` and ``scripts/lib.sh``;
+- other programs have to stand in ``ONLY_READ`` of ``tests/doc_commands.py``, with the reason why they are not run. A command
+  that nothing here knows fails.
+
+Variables that a block sets, and the first value of a loop over some, are put in.
+"""
 
 import re
-import shlex
-import sys
+import subprocess
 
+import doc_commands
+import doc_pages
 import harness
 import pytest
 
-PAGES = sorted([harness.ROOT / "README.md", harness.ROOT / "CONTRIBUTING.md", *harness.USER_DIR.rglob("README.md")])
-# shrinks any command to two updates of a tiny model on this machine; a later option overrides an earlier one
-SHRINK = (
-    "--cpu --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2 --max-update 2 "
-    "--batch-size 4 --update-freq 1 --no-save --num-workers 0 --log-interval 1 --log-format json"
-).split()
+
+@pytest.mark.parametrize("block", doc_pages.all_blocks("bash"), ids=lambda block: block.place)
+def test_commands_are_right(block, monkeypatch):
+    subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
+    commands = doc_pages.find_commands(block.text)
+    assert commands, "no command in it"
+    for words in commands:
+        assert "..." not in words, f"{' '.join(words)}: give the whole command"
+        try:
+            doc_commands.read(words, monkeypatch)
+        except (SystemExit, Exception) as error:
+            pytest.fail(f"{block.place}: {' '.join(words)}: {error}")
 
 
-def blocks(language):
-    for page in PAGES:
-        for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            yield pytest.param(code, id=f"{page.relative_to(harness.ROOT)}-{number}")
+SHELL = """\
+# a comment
+export OUT=run  # another
+for rate in 0.15 0.4; do
+    OMP_NUM_THREADS=1 fairseq-train data-bin --mask-prob $rate \\
+        --adam-betas '(0.9,0.98)' --save-dir "$OUT/a b" > log.txt
+done
+cat log.txt | grep '#1' && ls; pwd
+"""
 
 
-def training_commands():
-    for block in blocks("bash"):
-        for number, command in enumerate(
-            re.findall(r"^fairseq-train data-bin .*?[^\\]$", block.values[0], re.DOTALL | re.MULTILINE)
-        ):
-            if "decoupled_mlm" in command:
-                yield pytest.param(command.replace("\\\n", " "), id=f"{block.id}-{number}")
+def test_commands_of_a_block():
+    assert doc_pages.find_commands(SHELL) == [
+        ["fairseq-train", "data-bin", "--mask-prob", "0.15", "--adam-betas", "(0.9,0.98)", "--save-dir", "run/a b"],
+        ["cat", "log.txt"],
+        ["grep", "#1"],
+        ["ls"],
+        ["pwd"],
+    ]
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_blocks_run(code, tmp_path):
-    # in a folder of its own: some write files
-    harness.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(harness.ROOT)}, check=True)
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("fairseq-generate data-bin", "has no treatment"),
+        ("fairseq-train data-bin --arch roberta_base --no-such-option 1", "no-such-option"),
+        ("maskplugins show-masks data-bin --no-such-option", "no-such-option"),
+        ("python examples/mapnet/run.py OUT --no-such-option", "no-such-option"),
+        ("python examples/mapnet/nothing.py OUT", "no such script"),
+        ("pip install torch==1.0", "not what is tested"),
+        ("pip install 'fairseq_maskplugins[nothing]'", "no extra 'nothing'"),
+    ],
+)
+def test_wrong_commands_are_found(command, said, monkeypatch, capsys):
+    with pytest.raises((SystemExit, AssertionError)) as error:
+        doc_commands.read(doc_pages.find_commands(command)[0], monkeypatch)
+    assert said in str(error.value) + capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", training_commands())
-def test_training_commands_run(command, corpus, tmp_path):
-    words = shlex.split(command)
-    assert words[:4] == ["fairseq-train", "data-bin", "--user-dir", "fairseq_maskplugins"]
-    options = [
-        str(corpus / word) if (corpus / word).is_file() else word for word in words[4:] if word != "--fp16"
-    ] + SHRINK
-    log = harness.train(corpus / "bin", tmp_path / "run", *options, base=["--seed", "1"])
-    assert "num_updates" in log.text and "done training" in log.text
+def test_no_block_is_forgotten():
+    """Every block is one of these; commands that are only indented would be run by nobody."""
+    wrong = [
+        f"{block.place}: {block.language}"
+        for block in doc_pages.all_blocks()
+        if block.language not in ("bash", "python", "")
+    ]
+    assert wrong == []
+    shown = [
+        block.place
+        for block in doc_pages.all_blocks("")
+        if re.search(r"^(\$ |fairseq-|maskplugins |pip )", block.text, re.M)
+    ]
+    assert shown == [], "commands in a block without a language"
 
 
-def test_errors_in_the_readme_are_real(data_bin):
-    """The lines under "What bad input gets" are what the code says."""
-    shown = re.search(
-        r"and exit status 1:\n\n```\n(.*?)```", (harness.ROOT / "README.md").read_text(), re.DOTALL
-    ).group(1)
-    first, second = shown.splitlines()[:2]
-    for line, options in ((first, ["--corruption-rate", "1.5"]), (second, ["--masker", "whole_word"])):
-        with pytest.raises(ValueError) as error:
-            harness.make_task(data_bin, *options)[0].load_dataset("train")
-        assert str(error.value) == line
+METHODS = sorted(path.parent.name for path in harness.USER_DIR.glob("*/README.md"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_page_is_complete(method):
+    """When to use it, a command, every flag with default, range or meaning, and limits; a function where there is one."""
+    page = harness.USER_DIR / method / "README.md"
+    text = page.read_text()
+    assert re.search(r"^\*\*When to use (it|which)\.\*\* ", text, re.M)
+    assert doc_pages.find_blocks(page, "bash"), "no command"
+    assert re.search(r"^\| (flag|argument)[^|]*\| default \| (range|meaning) \|", text, re.M), "no table of flags"
+    assert re.search(r"^## .*[Ll]imits", text, re.M), "no limits"
+    assert method == "hf" or doc_pages.find_blocks(page, "python"), "no function"
+    assert re.search(r"arxiv\.org|arXiv|Su Jianlin", text) or method == "show_masks", "no source"
+
+
+def test_every_method_has_a_page():
+    folders = {path.parent.name for path in harness.USER_DIR.glob("*/__init__.py")} - {"cli"}
+    assert folders == set(METHODS)
+
+
+def test_flags_in_the_tables_exist():
+    """Flags in the first column of a table with defaults: options of ours, or fields of fairseq's own tasks and models."""
+    from fairseq.models.roberta import model
+    from fairseq.tasks import masked_lm
+
+    files = [
+        *harness.USER_DIR.rglob("*.py"),
+        *(harness.ROOT / "examples").rglob("*.py"),
+        model.__file__,
+        masked_lm.__file__,
+    ]
+    code = "\n".join(open(file, encoding="utf-8").read() for file in files)
+    wrong, seen = [], 0
+    for page in doc_pages.find_pages():
+        for table in re.findall(r"^\|[^|]*\| default \|.*\n\|[-| ]*\n((?:\|.*\n)+)", page.read_text(), re.M):
+            for flag in re.findall(r"`--([\w-]+)", "\n".join(row.split("|")[1] for row in table.splitlines())):
+                seen += 1
+                if f'"--{flag}"' not in code and not re.search(rf"^ +{flag.replace('-', '_')}: ", code, re.M):
+                    wrong.append(f"{page.relative_to(harness.ROOT)}: --{flag}")
+    assert wrong == [] and seen > 80

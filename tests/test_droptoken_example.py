@@ -30,7 +30,8 @@ def test_model_has_the_sizes_of_the_checkpoint(example, tmp_path, prenorm, norm,
     switches = dict(encoder_normalize_before=prenorm, layernorm_embedding=norm, untie_weights_roberta=untied)
     recorded = Namespace(**SIZES, **switches)
     torch.save({"model": {}, **({"args": recorded} if old else {"cfg": {"model": recorded}})}, tmp_path / "c.pt")
-    command = ["data", "--user-dir", harness.USER_DIR, *harness.LABELLED, *example.model_options(tmp_path / "c.pt")]
+    model = example.model_options(tmp_path / "c.pt", "droptoken_roberta")
+    command = ["data", "--user-dir", harness.USER_DIR, *harness.LABELLED, *model]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), [str(x) for x in command])
     expected = {**SIZES, **switches}
     assert args.arch.startswith("droptoken_roberta")

@@ -1,14 +1,18 @@
 """The fine-tuning recipes run from text in GLUE layout to a table and a plot."""
 
 import argparse
-import importlib.util
 import json
 import sys
+from pathlib import Path
 
 import harness
 import pytest
 
 FOLDER = harness.ROOT / "examples" / "finetune"
+sys.path.insert(0, str(FOLDER))
+import prepare  # noqa: E402
+import run as recipe  # noqa: E402
+import tasks  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -21,27 +25,43 @@ def prepared(tmp_path_factory):
     # what an earlier run left is replaced
     (folder / "out" / "bin" / "input0").mkdir(parents=True)
     (folder / "out" / "bin" / "input0" / "dict.txt").write_text("old 1\n")
-    command = [sys.executable, FOLDER / "prepare.py", "glue", folder / "out", "--source", folder, "--task", "SST-2"]
-    harness.run([*command, "--vocabulary", "90"], check=True)
+    prepare.main(["glue", str(folder / "out"), "--source", str(folder), "--task", "SST-2", "--vocabulary", "90"])
     return folder / "out"
 
 
-def test_from_text_to_a_table(prepared, tmp_path):
-    """Each start of fairseq takes seconds, so one method runs; the other one is finished, and not run again."""
+def test_from_text_to_a_table(prepared, tmp_path, monkeypatch):
+    """One method runs, as these tests run fairseq, D with its mask; the other one is finished, and not run again."""
+    started = []
+
+    def call(command, log, append=False):
+        started.append(command)
+        Path(log).write_text(harness.run(command, check=True).stdout)
+
+    monkeypatch.setattr(recipe, "call", call)
     small = "--arch roberta_base --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 "
     options = ["--arch-options", small + "--encoder-attention-heads 2 --max-positions 128", "--seeds", "1"]
     options += ["--methods", "D", "update", "--updates", "4", "--pretrain-updates", "2", "--fisher-examples", "10"]
-    (tmp_path / "update-0.3-1.json").write_text(json.dumps({"score": 61.5}))
-    command = [sys.executable, FOLDER / "run.py", prepared, tmp_path]
-    harness.run([*command, *options], check=True)
+    (tmp_path / "update-0.3-1.json").write_text(json.dumps({"scores": {"accuracy": 61.5}}))
+    command = [str(prepared), str(tmp_path)]
+    recipe.main([*command, *options])
+    assert len(started) == 4  # pretraining, Fisher values, the mask, fine-tuning
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["D", "update"]
     assert 0 < float(lines[2].split("|")[3]) <= 100
     assert float(lines[3].split("|")[3]) == 61.5
     assert (tmp_path / "scores.png").read_bytes()[:4] == b"\x89PNG"
+    recipe.main([*command, *options])
+    assert len(started) == 4
     # scores of other settings don't get into the same table
-    done = harness.run([*command, *options, "--lr", "0.1"])
-    assert done.returncode == 1 and "holds runs with --lr 0.002, got 0.1" in done.stdout
+    with pytest.raises(SystemExit, match="holds runs with --lr 0.002, got 0.1; choose another folder"):
+        recipe.main([*command, *options, "--lr", "0.1"])
+
+
+def test_the_command_itself_runs(prepared, tmp_path):
+    done = harness.run([sys.executable, FOLDER / "run.py", prepared, tmp_path, "--seeds", 1, "--dry-run"], check=True)
+    assert (
+        done.stdout.startswith("cd ") and done.stdout.count("fairseq_cli.train") == 6 and not list(tmp_path.iterdir())
+    )
 
 
 # GLUE's files as they are distributed, with | for TAB: a row, one with an open quote, one without a label or cut off
@@ -60,30 +80,95 @@ GLUE = {
 }
 
 
+# CLUE's, a JSON object a line: a row, one more, one without a label or one that nobody agreed on
+CLUE = {
+    "TNEWS": [
+        {"label": "108", "label_desc": "news_edu", "sentence": "上课时学生手机响个不停", "keywords": ""},
+        {"label": "104", "label_desc": "news_finance", "sentence": "商赢环球", "keywords": "商赢"},
+        {"id": 0, "sentence": "没有标签", "label": ""},
+    ],
+    "IFLYTEK": [
+        {"label": "110", "label_des": "社区超市", "sentence": "朴朴快送超市"},
+        {"label": "70", "label_des": "工具", "sentence": "手电筒"},
+        {"label": "70", "label_des": "工具", "sentence": " "},
+    ],
+    "AFQMC": [
+        {"sentence1": "花呗可以提现吗", "sentence2": "花呗怎么提现", "label": "0"},
+        {"sentence1": "借呗", "sentence2": "蚂蚁借呗", "label": 1},
+    ],
+    "CMNLI": [
+        {"sentence1": "新的权利已经足够好了", "sentence2": "每个人都很喜欢", "label": "neutral"},
+        {"sentence1": "天亮了", "sentence2": "是白天", "gold_label": "entailment"},
+        {"sentence1": "甲", "sentence2": "乙", "label": "-"},
+    ],
+    "OCNLI": [
+        {
+            "level": "medium",
+            "sentence1": "身上裹一件工厂发的棉大衣",
+            "sentence2": "身上穿着衣服",
+            "label": "entailment",
+        },
+        {"level": "easy", "sentence1": "没有", "sentence2": "有", "label": "contradiction"},
+        {"level": "easy", "sentence1": "甲", "sentence2": "乙", "label": "-"},
+    ],
+    "CSL": [
+        {"id": 1, "abst": "为解决传统均匀的问题", "keyword": ["水声学", "滤波器"], "label": "0"},
+        {"id": 2, "abst": "研究了水", "keyword": ["水"], "label": "1"},
+    ],
+    "CLUEWSC2020": [
+        {
+            "target": {"span2_index": 7, "span1_index": 2, "span1_text": "猫", "span2_text": "它"},
+            "idx": 1,
+            "text": "一只猫追老鼠，它跑了",
+            "label": "true",
+        },
+        {
+            "target": {"span2_index": 0, "span1_index": 1, "span1_text": "老师", "span2_text": "他"},
+            "text": "他老师来了",
+            "label": "false",
+        },
+    ],
+}
+
+
 def glue_file(task):
     return GLUE[task].replace("|", "\t").replace(";", "\r\n" if task == "MRPC" else "\n") + "\n"
 
 
-@pytest.mark.parametrize("task", GLUE)
-def test_glue_tasks_in_their_own_layout(task, tmp_path, monkeypatch):
-    """Every row with a label arrives, with its quotes; pairs become two inputs with one dictionary."""
-    recipe = load_recipe("prepare")
-    texts = 1 if task in ("CoLA", "SST-2") else 2
-    source = tmp_path / task
+def clue_file(task):
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in CLUE[task]) + "\n\n"
+
+
+def write_task(source, task):
     source.mkdir()
-    for name in ("train", "dev_matched" if task == "MNLI" else "dev"):
-        (source / f"{name}.tsv").write_bytes(glue_file(task).encode("utf-8"))
-    rows = list(recipe.read_glue(source / "train.tsv", task))
+    if task in GLUE:
+        for name in ("train", "dev_matched" if task == "MNLI" else "dev"):
+            (source / f"{name}.tsv").write_bytes(glue_file(task).encode("utf-8"))
+    else:
+        for name in ("train.50k" if task == "OCNLI" else "train", "dev"):
+            (source / f"{name}.json").write_text(clue_file(task), encoding="utf-8")
+
+
+@pytest.mark.parametrize("task", [*GLUE, *CLUE])
+def test_tasks_in_their_own_layout(task, tmp_path, monkeypatch):
+    """Every row with a label arrives, with its quotes; pairs become two inputs with one dictionary."""
+    texts = len((tasks.GLUE.get(task) or tasks.CLUE[task]).texts)
+    source = tmp_path / task
+    write_task(source, task)
+    rows = tasks.read_splits(source, task)["train"]
     assert len(rows) == 2 and all(len(row[0]) == texts for row in rows)
-    assert rows[1][0][0].startswith('"') and rows[0][1] in ("0", "1", "5.000", "entailment")
+    if task in GLUE:
+        assert rows[1][0][0].startswith('"') and rows[0][1] in ("0", "1", "5.000", "entailment")
+    else:
+        assert [label for _, label in rows] == [str(row.get("label", row.get("gold_label"))) for row in CLUE[task][:2]]
 
     calls = []
-    monkeypatch.setattr(recipe, "preprocess", lambda folder, *options: calls.append((folder.name, options)))
-    monkeypatch.setattr(recipe, "load_pieces", lambda args, rows: argparse.Namespace(encode=lambda text, **_: [text]))
+    monkeypatch.setattr(prepare, "preprocess", lambda folder, *options: calls.append((folder.name, options)))
+    if task in GLUE:
+        monkeypatch.setattr(prepare, "load_pieces", lambda args, rows: lambda text: text)
     out = tmp_path / "out"
     (out / "bin").mkdir(parents=True)
-    monkeypatch.setattr(sys, "argv", ["prepare.py", "glue", str(out), "--source", str(source)])
-    recipe.main()
+    prepare.main(["glue" if task in GLUE else "clue", str(out), "--source", str(source)])
     names = ["input0", "input1"][:texts] + ([] if task == "STS-B" else ["label"])
     assert [name for name, _ in calls] == names
     if texts == 2:
@@ -91,31 +176,100 @@ def test_glue_tasks_in_their_own_layout(task, tmp_path, monkeypatch):
     if task == "STS-B":  # a regression reads numbers, as text
         assert (out / "bin" / "label" / "valid.label").read_text() == "5.000\n0.500\n"
     # what is written can be read again
-    assert list(recipe.read_glue(out / "dev.tsv", "SST-2" if texts == 1 else "RTE")) == rows
+    assert list(tasks.read_glue(out / "dev.tsv", "SST-2" if texts == 1 else "RTE")) == rows
+    if task in CLUE:  # characters
+        assert (out / "train.input0").read_text(encoding="utf-8").splitlines()[0] == " ".join(
+            rows[0][0][0].replace(" ", "")
+        )
+    assert json.loads((out / "prepared.json").read_text())["rows"] == 2
+
+
+def test_gpt2_pieces_are_the_checkpoints(tmp_path):
+    """With a byte-level vocabulary of 256 bytes and one merge, and the dictionary of a checkpoint."""
+    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+
+    letters = list(bytes_to_unicode().values())
+    (tmp_path / "encoder.json").write_text(json.dumps({token: i for i, token in enumerate([*letters, "He"])}))
+    (tmp_path / "vocab.bpe").write_text("#version\nH e\n", encoding="utf-8")
+    (tmp_path / "dict.txt").write_text("".join(f"{i} 1\n" for i in range(257)))
+    write_task(tmp_path / "SST-2", "SST-2")
+    files = ["--gpt2-encoder-json", tmp_path / "encoder.json", "--gpt2-vocab-bpe", tmp_path / "vocab.bpe"]
+    words = ["glue", tmp_path / "out", "--source", tmp_path / "SST-2", *files, "--dict", tmp_path / "dict.txt"]
+    prepare.main([str(word) for word in words])
+    first = (tmp_path / "out" / "train.input0").read_text().splitlines()[0].split()
+    assert "".join(letters[int(i)] for i in first) == "aĠfineĠfilm"
+    assert (tmp_path / "out" / "bin" / "input0" / "dict.txt").read_text() == (tmp_path / "dict.txt").read_text()
+    with pytest.raises(SystemExit, match="--dict .*missing.txt: no such file"):
+        prepare.main([*map(str, words[:-1]), str(tmp_path / "missing.txt")])
+    assert prepare.load_pieces(argparse.Namespace(bpe="gpt2", gpt2_encoder_json=files[1], gpt2_vocab_bpe=files[3]), [])(
+        "He"
+    ) == str(256)
+
+
+def test_what_csl_and_wsc_ask_stands_in_the_text(tmp_path):
+    for task in ("CSL", "CLUEWSC2020"):
+        write_task(tmp_path / task, task)
+    assert tasks.read_splits(tmp_path / "CSL", "CSL")["dev"][0][0] == ("水声学 滤波器", "为解决传统均匀的问题")
+    found = [texts for texts, _ in tasks.read_splits(tmp_path / "CLUEWSC2020", "CLUEWSC2020")["dev"]]
+    assert found == [("一只_猫_追老鼠，[它]跑了",), ("[他]_老师_来了",)]
 
 
 def test_files_of_another_task_are_named(tmp_path):
-    recipe = load_recipe("prepare")
     (tmp_path / "train.tsv").write_text(glue_file("SST-2"))
     with pytest.raises(SystemExit, match="train.tsv: the first line has no columns sentence1, sentence2, label"):
-        list(recipe.read_glue(tmp_path / "train.tsv", "RTE"))
+        list(tasks.read_glue(tmp_path / "train.tsv", "RTE"))
     with pytest.raises(SystemExit, match="dev.tsv: no such file"):
-        list(recipe.read_glue(tmp_path / "dev.tsv", "RTE"))
+        list(tasks.read_glue(tmp_path / "dev.tsv", "RTE"))
+    path = tmp_path / "train.json"
+    for text, message in (
+        (clue_file("TNEWS"), "train.json: line 1 has no field 'sentence1': not a labelled file of AFQMC"),
+        ('{"sentence1": "a", "sentence2": "b", "label": "0"}\n{"sent', "train.json: line 2 is not as AFQMC has it"),
+        ("[1]", "train.json: line 1 is not as AFQMC has it"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(SystemExit, match=message):
+            list(tasks.read_clue(path, "AFQMC"))
+    path.write_text(clue_file("CLUEWSC2020").replace('"span1_index": 2', '"span1_index": 3'), encoding="utf-8")
+    with pytest.raises(SystemExit, match="line 1 is not as CLUEWSC2020 has it: span1_index 3 is not where 猫 stands"):
+        list(tasks.read_clue(path, "CLUEWSC2020"))
+    path.write_text("")
+    with pytest.raises(SystemExit, match="train.json: no rows with texts and label for AFQMC"):
+        tasks.read_splits(write_and_name(tmp_path, path), "AFQMC")
 
 
-def load_recipe(name="run"):
-    spec = importlib.util.spec_from_file_location(f"finetune_{name}", FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def write_and_name(folder, path):
+    (folder / "dev.json").write_text(clue_file("AFQMC"), encoding="utf-8")
+    return folder
+
+
+def test_classes_of_dev_are_those_of_train():
+    row = (("a",), "x")
+    with pytest.raises(SystemExit, match="RTE: dev has classes that train has not: y"):
+        tasks.check_labels({"train": [row], "dev": [row, (("b",), "y")]}, "RTE")
+
+
+def test_prepared_by_the_commands_that_are_shown(tmp_path, capsys, monkeypatch):
+    """A dry run writes nothing, and shows what fairseq-preprocess is called with."""
+    write_task(tmp_path / "RTE", "RTE")
+    calls = []
+    monkeypatch.setattr(prepare, "preprocess", lambda *options: calls.append([str(option) for option in options]))
+    monkeypatch.setattr(prepare, "load_pieces", lambda args, rows: lambda text: text)
+    words = ["glue", str(tmp_path / "out"), "--source", str(tmp_path / "RTE")]
+    prepare.main([*words, "--dry-run"])
+    assert not (tmp_path / "out").exists()
+    shown = capsys.readouterr().out.splitlines()[1:]
+    prepare.main(words)
+    expected = [prepare.preprocess_options(*call) for call in calls]
+    assert shown == [prepare.quote([sys.executable, "-m", "fairseq_cli.preprocess", *words]) for words in expected]
 
 
 def arguments(tmp_path):
-    return argparse.Namespace(out=tmp_path, data=tmp_path, pretrain_updates=2, updates=4, lr=0.1, num_classes=2)
+    settings = dict(pretrain_updates=2, updates=4, warmup_updates=0, batch_size=8, lr=0.1, num_classes=2, gpu=False)
+    return argparse.Namespace(out=tmp_path, data=tmp_path, scores=["accuracy"], dry_run=False, **settings)
 
 
 def test_interrupted_pretraining_goes_on(tmp_path, monkeypatch):
-    recipe, commands = load_recipe(), []
+    commands = []
     monkeypatch.setattr(recipe, "call", lambda command, log: commands.append(command))
     (tmp_path / "pretrained").mkdir()
     (tmp_path / "pretrained" / "checkpoint_last.pt").touch()  # written after each epoch
@@ -127,15 +281,14 @@ def test_interrupted_pretraining_goes_on(tmp_path, monkeypatch):
 def test_fairseq_takes_the_options_of_every_method(tmp_path):
     from fairseq import options
 
-    recipe = load_recipe()
     for method, added in recipe.METHODS.items():
         plain = recipe.finetune_options(arguments(tmp_path), recipe.SMALL.split(), "model.pt", 1)
         command = [
             recipe.PLUGINS,
             *plain,
             "--user-dir",
-            recipe.PLUGINS,
-            *added.format(p=0.3, mask="m", drop=0.1).split(),
+            recipe.SCORES,
+            *added.format(p=0.3, mask="m", drop=0.1, arch="roberta_base").split(),
         ]
         parsed = options.parse_args_and_arch(options.get_training_parser(), [str(x) for x in command])
         assert parsed.optimizer == ("child_tuning_adam" if method in recipe.GRID else "adam")
@@ -144,14 +297,15 @@ def test_fairseq_takes_the_options_of_every_method(tmp_path):
 
 
 def test_scores_are_read_from_a_log(tmp_path):
-    """fairseq logs a loss divided by log 2; a squared error of 2 is 2.885 there."""
-    recipe, log = load_recipe(), tmp_path / "log"
-    log.write_text('{"valid_loss": "4.1", "valid_accuracy": "61.5"}\n{"valid_loss": "2.885", "valid_accuracy": "60"}\n')
-    assert recipe.best_score(log, regression=False) == 61.5
-    assert recipe.best_score(log, regression=True) == pytest.approx(2, abs=1e-3)
-    log.write_text('{"valid_loss": "nan"}\n')
-    with pytest.raises(SystemExit, match="log: no loss on the validation data that is a number"):
-        recipe.best_score(log, regression=True)
+    """All scores of the epoch whose first one is best."""
+    log = tmp_path / "log"
+    epochs = ['{"valid_mcc": 10.5, "valid_accuracy": "70"}', '{"valid_mcc": "20", "valid_accuracy": "61.5"}']
+    log.write_text("".join(f"2026 | INFO | valid | {epoch}\n" for epoch in epochs))
+    assert recipe.best_scores(log, ["accuracy", "mcc"]) == {"accuracy": 70, "mcc": 10.5}
+    assert recipe.best_scores(log, ["mcc", "accuracy"]) == {"accuracy": 61.5, "mcc": 20}
+    log.write_text('x | valid | {"valid_accuracy": "nan"}\n')
+    with pytest.raises(SystemExit, match="log: no accuracy on the validation data that is a number"):
+        recipe.best_scores(log, ["accuracy"])
 
 
 def test_missing_checkpoint_is_named(tmp_path):

@@ -101,6 +101,19 @@ def test_rows_for_further_pieces_are_unk_and_never_predicted(tied, tmp_path):
         assert torch.equal(theirs(input_ids=rows).logits, theirs(input_ids=other).logits)
 
 
+def test_a_mapnet_checkpoint_is_exported_without_its_proposer(corpus, tmp_path):
+    mapnet = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --max-update 1".split()
+    harness.train(corpus / "bin", tmp_path / "run", *mapnet, *SP, corpus / "sp.model")
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    state = load_checkpoint_file(str(checkpoint))
+    assert any(name.startswith("proposer.") for name in state["criterion"])
+    assert main(["export-hf", str(checkpoint), str(tmp_path / "hf")]) == 0
+    theirs = load(AutoModelForMaskedLM, tmp_path / "hf")
+    embedding = state["model"]["encoder.sentence_encoder.embed_tokens.weight"]
+    assert torch.equal(theirs.roberta.embeddings.word_embeddings.weight[: len(embedding)], embedding)
+    assert "proposer" not in str(theirs.state_dict().keys())
+
+
 def test_command_with_a_trained_model_and_fine_tuning_from_the_way_back(corpus, tmp_path, capsys):
     harness.train(corpus / "bin", tmp_path / "run", "--max-update", 2, *SP, corpus / "sp.model")
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
@@ -234,7 +247,7 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
     for command, text in (
         (["export-hf", "model.pt", "full", *plain], "full: must not exist or be an empty folder"),
         (["export-hf", "model.pt", "no/out", *plain], "no/out: the folder .* does not exist"),
-        (["export-hf", "missing.pt", "out", *plain], "missing.pt: can't read this checkpoint"),
+        (["export-hf", "missing.pt", "out", *plain], "missing.pt: no such checkpoint"),
         (["export-hf", "model.pt", "out", "--no-tokenizer"], "does not name its data: give --dict"),
         (
             ["export-hf", "model.pt", "out", "--no-tokenizer", "--dict", "short.txt"],

@@ -87,6 +87,12 @@ def test_misspelt_keys_are_refused(override, corpus, tmp_path):
     assert override.split(".")[1].split("=")[0] in log.text
 
 
+def test_a_bad_value_ends_in_our_line(corpus, tmp_path):
+    log = hydra("decoupled_mlm_cpu", corpus, tmp_path / "run", "task.corruption_rate=2", check=False)
+    assert log.returncode == 1 and "Traceback" not in log.text, log.text[-3000:]
+    assert "fairseq_maskplugins: --corruption-rate must lie in (0, 1], got 2" in log.text.splitlines()
+
+
 def test_several_rates_in_one_command(corpus, tmp_path):
     log = hydra("decoupled_mlm_cpu", corpus, tmp_path / "run", "task.corruption_rate=0.2,0.6", flags=["-m"])
     assert len(log.train) == 4, log.text[-2000:]

@@ -223,5 +223,5 @@ def test_proposal_of_a_checkpoint(corpus, tmp_path, capsys):
     assert len(weights) > 5 and 0.8 < sum(weights) / len(weights) < 1.2
     text = page.read_text(encoding="utf-8")
     assert "What MAP-Net would mask" in text and text.count("times as often as uniformly") >= 2 * len(weights)
-    with pytest.raises(UsageError, match="--checkpoint nowhere.pt: no such checkpoint"):
+    with pytest.raises(UsageError, match="nowhere.pt: no such checkpoint"):
         show(corpus, OPTIONS, "--checkpoint", "nowhere.pt")

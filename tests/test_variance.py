@@ -122,7 +122,7 @@ def test_command(checkpoint, corpus, tmp_path, capsys):
     arguments += ["--rates", "0.15", "0.4", "--rows", "8", "--masks", "2", "--groups", "2", "--params", "embed_tokens"]
     assert main([*arguments, *bpe, "--png", out[0], "--json", out[1], "--cpu"]) == 0
     printed = capsys.readouterr().out
-    found = json.load(open(out[1]))
+    found = json.load(open(out[1]))["lines"]
     assert [line["masker"] for line in found] == ["uniform", "whole_word", "span", "mapnet@0.2"] * 2
     assert all(line["found"]["mask"]["value"] > 0 for line in found)
     assert "of 1 parameters" in printed and printed.count("| span |") == 2

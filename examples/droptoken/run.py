@@ -10,65 +10,22 @@ checkpoint records, and snippets are cut to its positions.
 """
 
 import argparse
-import hashlib
-import io
 import json
 import re
 import shutil
 import statistics
 import subprocess
 import sys
-import tarfile
 import time
-import urllib.request
-import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-URL = (
-    "https://files.pythonhosted.org/packages/ab/3c/8c63fad2e90fb7f60fb2a15d91edcef2659ba5fe18b728a59087f7a412e0/"
-    "vaderSentiment-0.5.zip"
-)
-SHA256 = "5d97c37f3ef6e24eef331122e055dbedafeb6a56abfce0608b326701116ea49a"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from commands import model_options, train_command  # noqa: E402
+from corpora import fetch, read_reviews  # noqa: E402
+
 SMALL = (
     "--encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 4 --max-positions 128"
 ).split()
-SIZES = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions")
-SWITCHES = ("encoder_normalize_before", "layernorm_embedding", "untie_weights_roberta")
-
-
-def read_snippets(out):
-    """``[(label, text)]`` in the order of the file, which is fetched once."""
-    path = out / URL.rsplit("/", 1)[1]
-    archive = path.read_bytes() if path.exists() else urllib.request.urlopen(URL, timeout=180).read()
-    if hashlib.sha256(archive).hexdigest() != SHA256:
-        raise SystemExit(f"{path if path.exists() else URL}: the file is not the one that was checked")
-    if not path.exists():
-        path.with_suffix(".tmp").write_bytes(archive)
-        path.with_suffix(".tmp").rename(path)
-    outer = zipfile.ZipFile(io.BytesIO(archive))
-    name = next(n for n in outer.namelist() if n.endswith("hutto_ICWSM_2014.tar.gz"))
-    with tarfile.open(fileobj=io.BytesIO(outer.read(name))) as inner:
-        member = next(m for m in inner if m.name.endswith("movieReviewSnippets_GroundTruth.txt"))
-        lines = inner.extractfile(member).read().decode("latin-1").splitlines()
-    rows = [line.split("\t") for line in lines if line.count("\t") >= 2]
-    return [("positive" if float(r[1]) > 0 else "negative", " ".join(r[2].split())) for r in rows if float(r[1]) != 0]
-
-
-def model_options(checkpoint):
-    """The options of fairseq-train that give a model of a checkpoint's sizes."""
-    sys.path.insert(0, str(ROOT))
-    import fairseq_maskplugins  # noqa: F401  (lets torch read fairseq's checkpoints)
-    from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
-    from fairseq_maskplugins.correct_embeddings.checkpoint import option_of
-
-    state = load_checkpoint_file(str(checkpoint))
-    model = {name: option_of(state, "model", name) for name in SIZES + SWITCHES}
-    arch = "droptoken_roberta"
-    if model["encoder_normalize_before"] and not model["layernorm_embedding"]:
-        arch += "_prenorm"  # no option switches the embedding's norm off
-    options = ["--arch", arch, *(f"--{name.replace('_', '-')}" for name in SWITCHES if model[name])]
-    return options + [part for name in SIZES for part in (f"--{name.replace('_', '-')}", model[name])]
 
 
 def prepare(args):
@@ -78,7 +35,8 @@ def prepare(args):
     data = args.out / "data"
     shutil.rmtree(data, ignore_errors=True)  # it may be of another vocabulary
     args.out.mkdir(parents=True, exist_ok=True)
-    snippets = read_snippets(args.out)
+    names = ("negative", "positive")
+    snippets = [(names[label], text) for text, label in read_reviews(fetch("reviews", args.out))]
     splits = {"train": [s for i, s in enumerate(snippets) if i % 10], "valid": snippets[::10]}
     for split, rows in splits.items():
         (args.out / f"{split}.txt").write_text("".join(text + "\n" for _, text in rows), encoding="utf-8")
@@ -116,7 +74,7 @@ def call(command):
 
 def fine_tune(args, model, data, drop, seed):
     """Train once; returns the accuracy after the last epoch in percent, and the seconds that an epoch's updates took."""
-    command = [sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", ROOT / "fairseq_maskplugins", *model]
+    command = train_command(data, *model)
     command += "--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0".split()
     command += "--separator-token 2 --shorten-method truncate --dropout 0.1 --attention-dropout 0.1".split()
     command += "--optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0".split()
@@ -157,7 +115,7 @@ def main():
         for option, path in files.items():
             if path is None or not path.is_file():  # fairseq would begin with random weights
                 raise SystemExit(f"{option}: a pretrained model takes all of {', '.join(files)}, got {path or 'none'}")
-        model = model_options(args.checkpoint)
+        model = model_options(args.checkpoint, "droptoken_roberta")
     else:
         model = ["--arch", "droptoken_roberta", *(args.model_options.split() if args.model_options else SMALL)]
     data = prepare(args)

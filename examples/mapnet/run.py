@@ -11,14 +11,14 @@ import argparse
 import importlib.util
 import json
 import math
-import os
 import re
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from commands import ROOT, call, train_command, write  # noqa: E402
+
 MAPNET = "--criterion mapnet --batch-size {half} --mapnet-warmup-updates {warmup}"
 METHODS = {
     "uniform": "--criterion decoupled_mlm --batch-size {rows}",
@@ -58,16 +58,6 @@ def prepare(args):
     return args.out / "data-bin", args.out / "sp.model"
 
 
-def call(command, log):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with open(log, "w") as file:
-        done = subprocess.run([str(x) for x in command], stdout=file, stderr=subprocess.STDOUT, env=environment)
-    text = log.read_text()
-    if done.returncode:
-        sys.exit(f"{text[-3000:]}\nrun.py: failed, see {log}")
-    return text
-
-
 def pretrain(args, data, pieces, method, seed):
     """Train once, or read what an earlier call found: ``{"curve": [[update, seconds, loss], ...], "mapnet": [...]}``."""
     folder = args.out / f"{method}-{seed}"
@@ -81,16 +71,7 @@ def pretrain(args, data, pieces, method, seed):
                 )
         return found
     folder.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "fairseq_cli.train",
-        data,
-        "--user-dir",
-        ROOT / "fairseq_maskplugins",
-    ]
+    command = train_command(data)
     command += f"""
         --task decoupled_mlm --mask-prob {args.rate} {args.model_options}
         --dropout 0.0 --attention-dropout 0.0 --optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0
@@ -104,7 +85,7 @@ def pretrain(args, data, pieces, method, seed):
     command += METHODS[method].format(warmup=args.warmup, **rows).split() + ["--save-dir", folder / "checkpoints"]
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", pieces] if pieces else []
     command += [] if args.gpu else ["--cpu"]
-    text = call(command, folder / "train.log")
+    text = call(command, folder / "train.log", OMP_NUM_THREADS="1")
     steps = [json.loads(x) for x in re.findall(r"\| train_inner \| (\{.*\})", text)]
     seconds = {int(s["num_updates"]): float(s["train_wall"]) for s in steps}
     valid = [json.loads(x) for x in re.findall(r"\| valid \| (\{.*\})", text)]
@@ -119,7 +100,7 @@ def pretrain(args, data, pieces, method, seed):
         "curve": [[u, walls.get(u, math.nan), loss] for u, loss in sorted(curve.items())],
         "last": {k: v for k, v in steps[-1].items() if k.startswith(("propos", "prefer", "effect", "clip"))},
     }
-    (folder / "found.json").write_text(json.dumps(found, indent=1))
+    write(folder / "found.json", json.dumps(found, indent=1))
     return found
 
 
@@ -130,18 +111,9 @@ def measure(args, data, method, seed):
     for update, checkpoint in sorted(checkpoints.items()):
         out = folder / f"variance-{update}.json"
         if not out.exists():
-            command = [
-                sys.executable,
-                "-W",
-                "ignore",
-                "-m",
-                "fairseq_maskplugins.cli.main",
-                "variance",
-                checkpoint,
-                data,
-            ]
+            command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "variance", checkpoint, data]
             command += ["--maskers", "uniform", "mapnet", "--rows", args.rows, "--masks", 8, "--groups", 8]
-            call(command + ["--cpu", "--json", out], folder / "variance.log")
+            call(command + ["--cpu", "--json", out], folder / "variance.log", OMP_NUM_THREADS="1")
         found.append([update, {line["masker"]: line["found"] for line in json.loads(out.read_text())}])
     return found
 
@@ -214,6 +186,9 @@ def main():
     parser.add_argument("--model-options", default=SMALL)
     parser.add_argument("--gpu", action="store_true")
     args = parser.parse_args()
+    for name in ("out", "data", "sentencepiece_model"):  # fairseq runs in another folder
+        path = getattr(args, name)
+        setattr(args, name, path and Path(path).resolve())
     args.out.mkdir(parents=True, exist_ok=True)
     data, pieces = prepare(args)
     runs, variances = {}, {}
@@ -225,7 +200,7 @@ def main():
         if method.startswith("mapnet"):
             variances[method, args.seeds[0]] = measure(args, data, method, args.seeds[0])
     text = table(args, runs, variances)
-    (args.out / "table.md").write_text(text)
+    write(args.out / "table.md", text)
     plot(args, runs, args.out / "curves.png")
     print(text)
 

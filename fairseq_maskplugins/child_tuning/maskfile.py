@@ -80,10 +80,14 @@ def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
                 raise UsageError(f"{path}: version {metadata['version']} of the format, this reads up to {VERSION}")
             manifest = json.loads(metadata["manifest"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}
-    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"{path}: can't read it, it is damaged or cut off: {' '.join(str(error).split())}") from None
+        problem = _find_problem(manifest, tensors, kind)
+    except UsageError:
+        raise
+    except Exception as error:  # safetensors and numpy raise of many kinds, for types that numpy does not have, say
+        reason = "nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
+        raise UsageError(f"{path}: can't read it, it is damaged or cut off: {reason}") from None
+    if problem:
+        raise UsageError(f"{path}: damaged: {problem}")
     for parameter in manifest["parameters"]:
         tensor = tensors.get(parameter["name"])
         if parameter["covered"] != (tensor is not None):
@@ -91,6 +95,32 @@ def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
         if tensor is not None and list(tensor.shape) != list(parameter["shape"]):
             raise UsageError(f"{path}: damaged: the shape of {parameter['name']} is {list(tensor.shape)}")
     return manifest, tensors
+
+
+def _find_problem(manifest: Any, tensors: Dict[str, np.ndarray], kind: str) -> str:
+    """What is wrong with the form of a manifest, or with a tensor's type or values; empty: nothing."""
+    parameters = manifest.get("parameters") if isinstance(manifest, dict) else None
+    if not isinstance(parameters, list):
+        return "the manifest lists no parameters"
+    for parameter in parameters:
+        if not isinstance(parameter, dict):
+            return "the manifest lists a parameter without a name"
+        name, shape = parameter.get("name"), parameter.get("shape")
+        if not isinstance(name, str) or not isinstance(parameter.get("covered"), bool):
+            return "the manifest lists a parameter without a name, or does not say whether it is covered"
+        if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
+            return f"the manifest's shape of {name} must be a list of sizes, got {shape}"
+    names = [parameter["name"] for parameter in parameters]
+    if len(set(names)) < len(names) or not set(tensors) <= set(names):
+        return "the manifest names a parameter twice, or lacks one that has a tensor"
+    reserve_p = manifest.get("reserve_p")
+    if kind == "mask" and not (isinstance(reserve_p, (int, float)) and 0 < reserve_p <= 1):
+        return f"reserve_p must lie in (0, 1], got {reserve_p}"
+    expected = np.dtype(bool if kind == "mask" else np.float32)
+    for name, tensor in tensors.items():
+        if tensor.dtype != expected:
+            return f"{name} must be of type {expected}, got {tensor.dtype}"
+    return ""
 
 
 def check_parameters(

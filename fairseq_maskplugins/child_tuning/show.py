@@ -55,6 +55,20 @@ def format_table(table: Shares, manifest: Dict[str, Any]) -> List[str]:
     return lines
 
 
+def describe_table(table: Shares, manifest: Dict[str, Any]) -> Dict[str, Any]:
+    """What :func:`format_table` shows, as plain values."""
+    return {
+        "reserve_p": manifest["reserve_p"],
+        "kept": sum(kept for kept, _ in table.values()),
+        "covered": sum(total for _, total in table.values()),
+        "parts": [
+            {"layer": layer, "kind": kind, "kept": kept, "covered": total, "share": kept / max(total, 1)}
+            for (layer, kind), (kept, total) in table.items()
+        ],
+        "not_covered": [p["name"] for p in manifest["parameters"] if not p["covered"]],
+    }
+
+
 def plot(table: Shares, manifest: Dict[str, Any], path: str) -> None:
     """Write a PNG: the kept share of each layer, a line for each kind."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on

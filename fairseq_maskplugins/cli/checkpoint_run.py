@@ -1,12 +1,15 @@
 """What tools load of a masked-LM run: its model, task and, if it had one, MAP-Net's proposer."""
 
-from typing import Any, Dict, NamedTuple, Optional
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, NamedTuple, Optional
 
 import torch
 from omegaconf import OmegaConf, open_dict
 
 from ..errors import UsageError
 from .checkpoint_file import load_upgraded_checkpoint
+
+SLACK = 1 << 22  # entries that a model may have and its checkpoint not
 
 
 class Loaded(NamedTuple):
@@ -32,7 +35,7 @@ def load_run(
     """
     state = load_upgraded_checkpoint(path)
     cfg = state.get("cfg")
-    name = getattr(cfg.task, "_name", None) if cfg is not None else None
+    name = getattr(cfg.get("task"), "_name", None) if OmegaConf.is_dict(cfg) else None
     if name != "decoupled_mlm":
         raise UsageError(
             f"{path}: must be a checkpoint of --task decoupled_mlm, it is one of {name or 'an older fairseq'}"
@@ -51,20 +54,51 @@ def load_run(
             cfg.criterion.ddp_backend = "legacy_ddp"
     from fairseq import tasks
 
-    task = tasks.setup_task(cfg.task)
-    model = task.build_model(cfg.model)
-    criterion = task.build_criterion(cfg.criterion)
-    try:
+    with building(path, state):
+        task = tasks.setup_task(cfg.task)
+        model = task.build_model(cfg.model)
+        criterion = task.build_criterion(cfg.criterion)
         model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
         if state.get("criterion") is not None:
             criterion.load_state_dict(state["criterion"])
-    except (RuntimeError, KeyError) as error:
-        raise UsageError(f"{path}: does not fit its own settings: {' '.join(str(error).split())[:300]}") from None
     for module in model.modules():
         if hasattr(module, "ever_training"):
             module.ever_training = True  # fairseq 0.12.2 has a fast path, for inference, with weights of its own
     has_proposer = hasattr(criterion, "proposer") and state.get("criterion") is not None
     return Loaded(model.eval(), task, criterion.eval(), has_proposer)
+
+
+@contextmanager
+def building(path: str, state: Dict[str, Any]) -> Iterator[None]:
+    """Build what a checkpoint's own settings ask for, and load its weights: one line where they don't go together.
+
+    A model that would be larger than what the file holds is not built: it could never be filled, and may be made up to
+    take all memory.
+
+    Raises:
+        UsageError: names the file and what does not fit.
+    """
+    held = sum(t.numel() for part in ("model", "criterion") for t in (state.get(part) or {}).values())
+    room = 4 * held + SLACK
+    register = torch.nn.Module.register_parameter
+
+    def register_within(module: torch.nn.Module, name: str, parameter: Optional[torch.nn.Parameter]) -> None:
+        nonlocal room
+        room -= 0 if parameter is None else parameter.numel()
+        if room < 0:
+            raise UsageError(f"{path}: does not fit its own settings: they ask for a larger model than it holds")
+        register(module, name, parameter)
+
+    torch.nn.Module.register_parameter = register_within
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:  # settings may be anything
+        said = " ".join(str(error).split())[:300]
+        raise UsageError(f"{path}: does not fit its own settings: {said or type(error).__name__}") from None
+    finally:
+        torch.nn.Module.register_parameter = register
 
 
 def require_proposer(loaded: Loaded, path: str, option: str) -> Any:

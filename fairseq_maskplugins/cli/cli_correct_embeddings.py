@@ -2,8 +2,9 @@
 
 import argparse
 import os
-from typing import Any, Tuple
+from typing import Any, Dict, Tuple
 
+from ..compat import load_dictionary
 from ..correct_embeddings.checkpoint import (
     CheckpointError,
     choose_rows,
@@ -16,6 +17,7 @@ from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
 from ..files import find_place, replacing
 from ..saving.write import save
+from .as_json import add_json_option, reporting
 from .checkpoint_file import load_checkpoint_file
 
 
@@ -39,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="untie",
         help="a tied output projection keeps the old embedding (untie, the default) or is corrected with it (follow)",
     )
+    add_json_option(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -50,21 +53,31 @@ def run(args: argparse.Namespace) -> None:
     if os.path.exists(args.input) and os.path.exists(args.output) and os.path.samefile(args.input, args.output):
         raise UsageError(f"{args.output}: OUT must be another file than IN")
     state = load_checkpoint_file(args.input)
-    try:
-        lines = _correct(state, args)
-    except CheckpointError as error:
-        raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
-    with replacing(args.output) as temporary:
-        save(state, temporary)
-    print("\n".join(lines + [f"wrote {args.output}"]))
+    with reporting(args.json) as report:
+        try:
+            lines = _correct(state, args, report)
+        except CheckpointError as error:
+            raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
+        except UsageError:
+            raise
+        except Exception as error:  # a tensor of any shape, options of any types
+            said = " ".join(str(error).split())[:200]
+            raise UsageError(f"{args.input}: its tensors and settings can't be read: {said}") from None
+        with replacing(args.output) as temporary:
+            save(state, temporary)
+        print("\n".join(lines + [f"wrote {args.output}"]))
+        report["output"] = args.output
 
 
-def _correct(state: Any, args: argparse.Namespace) -> list:
+def _correct(state: Any, args: argparse.Namespace, said: Dict[str, Any]) -> list:
     total = len(state["model"][find_embedding(state["model"])])
     shares, source = _choose_shares(state, args)
     mask, found = _find_mask(state, args, total)
     rows = choose_rows(total, mask, args.pad_index, args.include_specials, args.include_mask)
     report = correct_checkpoint(state, shares, mask, rows, args.pad_index, args.head)
+    said.update(input=args.input, rates={**shares._asdict(), "mask": shares.mask}, rates_from=source)
+    said.update(mask_index=mask, mask_index_from=found, rows=report.rows, rows_of=report.total)
+    said.update(mean_norm_before=report.before, mean_norm_after=report.after, output_projection=report.head)
     lines = [
         f"rates: {shares.selected:.4g} of the tokens corrupted, of these {shares.mask:.4g} <mask>, "
         f"{shares.random:.4g} random, {shares.same:.4g} left the same ({source})",
@@ -100,12 +113,7 @@ def _find_mask(state: Any, args: argparse.Namespace, total: int) -> Tuple[int, s
     path = args.dict or os.path.join(data, "dict.txt")
     if args.dict is None and not (data and os.path.isfile(path)):
         return total - 1, "the last row; dict.txt was not found"
-    from fairseq.data import Dictionary
-
-    try:
-        dictionary = Dictionary.load(path)
-    except Exception as error:  # fairseq raises that itself for another encoding than UTF-8
-        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())[:200]}") from error
+    dictionary = load_dictionary(path)
     mask = dictionary.add_symbol("<mask>")
     if len(dictionary) != total:
         advice = "it is not the model's" if args.dict else "give --dict or --mask-index"

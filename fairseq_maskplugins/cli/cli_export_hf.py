@@ -4,7 +4,7 @@ import argparse
 import os
 from typing import Any, List, Optional
 
-from ..compat import require_library
+from ..compat import load_dictionary, require_library
 from ..correct_embeddings.checkpoint import CheckpointError, option_of
 from ..errors import UsageError
 from ..files import check_free, write_folder
@@ -62,21 +62,21 @@ def run(args: argparse.Namespace) -> None:
         done = export_checkpoint(state, dictionary.symbols, built, args.head, args.masked_lm, labels)
     except CheckpointError as error:
         raise UsageError(f"{args.checkpoint}: {str(error).split(': ', 1)[1]}") from error
+    except UsageError:
+        raise
+    except Exception as error:  # tensors of any shapes, options of any types
+        said = " ".join(str(error).split())[:200]
+        raise UsageError(f"{args.checkpoint}: its tensors and settings don't fit together: {said}") from None
     extra = {"dict.txt": dictionary_file(dictionary.symbols, dictionary.count)}
     write_folder(args.output, {**done.files, **extra})
     print("\n".join([*done.lines, f"wrote {args.output}"]))
 
 
 def _dictionary(paths: List[str], option: str) -> Any:
-    from fairseq.data import Dictionary
-
     found = [path for path in paths if os.path.isfile(path)]
     if not found:
         raise UsageError(f"{os.path.normpath(paths[-1])}: no such dictionary: give {option}")
-    try:
-        return Dictionary.load(found[0])
-    except Exception as error:  # fairseq raises that itself for another encoding than UTF-8
-        raise UsageError(f"{found[0]}: can't read the dictionary: {' '.join(str(error).split())[:200]}") from error
+    return load_dictionary(found[0])
 
 
 def _labels(args: argparse.Namespace, state: Any, default: str) -> Optional[List[str]]:
@@ -125,6 +125,8 @@ def _read(path: str, option: str) -> bytes:
         from fairseq.file_utils import cached_path
 
         path = cached_path(path)
+    if not os.path.isfile(path):  # nor a device: the path may be the checkpoint's, and a device has no end
+        raise UsageError(f"{path}: can't read it (no such file): give {option}")
     try:
         with open(path, "rb") as file:
             return file.read()

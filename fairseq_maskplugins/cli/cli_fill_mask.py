@@ -2,12 +2,15 @@
 
 import argparse
 import os
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
+from ..decoupled_mlm.task import check_model
 from ..errors import UsageError
-from .checkpoint_file import load_upgraded_checkpoint
+from .as_json import add_json_option, reporting
+from .checkpoint_file import load_upgraded_checkpoint, require_checkpoint
+from .checkpoint_run import building
 
 EXAMPLE = """example:
   maskplugins fill-mask checkpoints/checkpoint_best.pt data-bin \\
@@ -25,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpt2-encoder-json", help="encoder.json, for --bpe gpt2")
     parser.add_argument("--gpt2-vocab-bpe", help="vocab.bpe, for --bpe gpt2")
     parser.add_argument("--topk", type=int, default=5, help="how many fillings to show for each <mask> (default: 5)")
+    add_json_option(parser)
 
 
 def encode_around_masks(encode: Any, text: str) -> List[str]:
@@ -64,22 +68,33 @@ def fill(model: Any, dictionary: Any, mask: int, tokens: List[str], topk: int) -
 
 
 def run(args: argparse.Namespace) -> None:
+    with reporting(args.json) as report:
+        report.update(checkpoint=args.checkpoint, sentences=_fill_all(args))
+
+
+def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Print the fillings of every sentence; returns them."""
     from fairseq import checkpoint_utils
     from fairseq.data import encoders
     from omegaconf import OmegaConf
 
     for text in args.text:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:  # what the shell handed over was none
+            raise UsageError(f"every sentence must be UTF-8, got {text!r}") from None
         if "<mask>" not in text:
             raise UsageError(f"every sentence needs a <mask>, got {text!r}")
     if args.topk < 1:
         raise UsageError(f"--topk must be at least 1, got {args.topk}")
-    if not os.path.isfile(args.checkpoint):
-        raise UsageError(f"{args.checkpoint}: no such checkpoint")
+    require_checkpoint(args.checkpoint)
     if not os.path.isfile(os.path.join(args.data, "dict.txt")):
         raise UsageError(f"{args.data}: no dict.txt there; it must be the data directory of the training")
     overrides = {"data": args.data}
     state = load_upgraded_checkpoint(args.checkpoint, overrides)
-    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], overrides, state=state)
+    with building(args.checkpoint, state):
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], overrides, state=state)
+        check_model(models[0], cfg.model)
     names = ("sentencepiece_model", "gpt2_encoder_json", "gpt2_vocab_bpe")
     given = {name: getattr(args, name) for name in names if getattr(args, name)}
     bpe = {"_name": args.bpe, **given} if args.bpe else cfg.bpe
@@ -91,10 +106,13 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--bpe: can't load the tokenizer: {type(error).__name__}: {' '.join(str(error).split())}")
     model = models[0].eval()
     mask = task.dictionary.index("<mask>")
+    sentences = []
     for text in args.text:
         print(text)
-        for number, fillings in enumerate(
-            fill(model, task.dictionary, mask, encode_around_masks(encode, text), args.topk), 1
-        ):
+        found = fill(model, task.dictionary, mask, encode_around_masks(encode, text), args.topk)
+        for number, fillings in enumerate(found, 1):
             shown = ", ".join(f"{symbol.replace('▁', '')} {probability:.3f}" for probability, symbol in fillings)
             print(f"  <mask> {number}: {shown}")
+        masks = [[{"token": symbol, "probability": p} for p, symbol in fillings] for fillings in found]
+        sentences.append({"text": text, "masks": masks})
+    return sentences

@@ -7,14 +7,21 @@ from ..child_tuning import maskfile
 from ..child_tuning.options import DEFAULT_RESERVE_P, check_share
 from ..child_tuning.select import count_kept, select_top
 from ..errors import UsageError
+from .as_json import add_json_option, reporting
 
 USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq-train, such as --restore-file]
-       maskplugins fisher select --fisher FILE --reserve-p P --mask FILE
-       maskplugins fisher show --mask FILE [--png FILE]"""
+       maskplugins fisher select --fisher FILE --reserve-p P --mask FILE [--json]
+       maskplugins fisher show --mask FILE [--png FILE] [--json]"""
 EXAMPLE = """examples:
   maskplugins fisher data-bin --fisher fisher.safetensors --mask mask.safetensors --restore-file model.pt \\
       --task sentence_prediction --criterion sentence_prediction --num-classes 2 --arch roberta_base
   maskplugins fisher select --fisher fisher.safetensors --reserve-p 0.2 --mask mask.safetensors
+"""
+SELECT_EXAMPLE = """example:
+  maskplugins fisher select --fisher fisher.safetensors --reserve-p 0.2 --mask mask.safetensors
+"""
+SHOW_EXAMPLE = """example:
+  maskplugins fisher show --mask mask.safetensors --png mask.png
 """
 
 READS_USER_DIR = True  # among fairseq's own options
@@ -63,26 +70,38 @@ def _fisher_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-examples", type=int, help="a keyed sample of the training set (default: all of it)")
     parser.add_argument("--per-batch", action="store_true", help="square gradients of batches, as the authors do")
     parser.add_argument("--loop", action="store_true", help="one example at a time throughout")
+    add_json_option(parser)
     return parser
 
 
+def _parser(action: str, description: str, example: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"maskplugins fisher {action}",
+        description=description,
+        epilog=example,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
 def _select_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="maskplugins fisher select", description="A mask from Fisher values.")
+    parser = _parser("select", "A mask from Fisher values.", SELECT_EXAMPLE)
     parser.add_argument("--fisher", required=True, metavar="FILE", help="written by 'maskplugins fisher'")
     parser.add_argument("--reserve-p", type=float, required=True, help="share of the covered entries kept, in (0, 1]")
     parser.add_argument("--mask", required=True, metavar="FILE", help="where the mask goes")
+    add_json_option(parser)
     return parser
 
 
 def _show_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="maskplugins fisher show", description="Shares that a mask keeps.")
+    parser = _parser("show", "Shares that a mask keeps.", SHOW_EXAMPLE)
     parser.add_argument("--mask", required=True, metavar="FILE", help="mask file")
     parser.add_argument("--png", metavar="FILE", help="where a plot goes")
+    add_json_option(parser)
     return parser
 
 
-def write_mask(path: str, manifest: Dict[str, Any], tensors: Dict[str, Any], reserve_p: float) -> None:
-    """Select the top ``reserve_p`` of the Fisher values and write the mask."""
+def write_mask(path: str, manifest: Dict[str, Any], tensors: Dict[str, Any], reserve_p: float) -> Dict[str, Any]:
+    """Select the top ``reserve_p`` of the Fisher values and write the mask; returns what is reported of it."""
     names = [p["name"] for p in manifest["parameters"] if p["covered"]]
     selected = select_top([tensors[name] for name in names], reserve_p, names)
     total = sum(tensors[name].size for name in names)
@@ -90,25 +109,29 @@ def write_mask(path: str, manifest: Dict[str, Any], tensors: Dict[str, Any], res
     manifest = {**manifest, "reserve_p": reserve_p, "covered_entries": total, "kept_entries": kept}
     maskfile.write(path, "mask", dict(zip(names, selected)), manifest)
     print(f"{path}: {kept} of {total} covered entries kept ({kept / total:.4%})")
+    return {"mask": path, "reserve_p": reserve_p, "kept": kept, "covered": total}
 
 
 def run_select(args: argparse.Namespace) -> int:
     check_share("--reserve-p", args.reserve_p)
     maskfile.check_outputs([args.mask], inputs=[args.fisher])
     manifest, tensors = maskfile.read(args.fisher, "fisher")
-    write_mask(args.mask, manifest, tensors, args.reserve_p)
+    with reporting(args.json) as report:
+        report.update(fisher=args.fisher, **write_mask(args.mask, manifest, tensors, args.reserve_p))
     return 0
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from ..child_tuning.show import format_table, plot, shares
+    from ..child_tuning.show import describe_table, format_table, plot, shares
 
     manifest, tensors = maskfile.read(args.mask, "mask")
     table = shares(manifest, tensors)
-    print("\n".join(format_table(table, manifest)))
-    if args.png:
-        plot(table, manifest, args.png)
-        print(f"plot: {args.png}")
+    with reporting(args.json) as report:
+        print("\n".join(format_table(table, manifest)))
+        if args.png:
+            plot(table, manifest, args.png)
+            print(f"plot: {args.png}")
+        report.update(mask=args.mask, **describe_table(table, manifest))
     return 0
 
 

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     config, tensors = read_folder(args.folder)
     ours = os.path.join(args.folder, "dict.txt")
     files = {name: _read(os.path.join(args.folder, name)) for name in CARRIED}
-    if RECORD in config and os.path.isfile(ours):
+    if "dictionary_rows" in config.get(RECORD, {}) and os.path.isfile(ours):
         order, dictionary = list(range(config[RECORD]["dictionary_rows"])), _read(ours)
     else:
         symbols, order, found = _read_tokenizer(args.folder, int(config["vocab_size"]))
@@ -58,7 +58,7 @@ def _read(path: str) -> Any:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise UsageError(f"{path}: can't read it: {error.strerror}") from None
+        raise UsageError(f"{path}: can't read it: {error.strerror or error}") from None
 
 
 def _read_tokenizer(folder: str, rows: int) -> Tuple[List[str], List[int], Dict[str, bytes]]:
@@ -69,8 +69,13 @@ def _read_tokenizer(folder: str, rows: int) -> Tuple[List[str], List[int], Dict[
     from ..hf.importing import number_gpt2, plan_dictionary
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # many kinds, in the words of transformers
+        # code that a folder brings is not run, and nobody is asked whether it should be
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        vocab = tokenizer.get_vocab()
+        backend = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # many kinds, in the words of transformers; a panic of Rust's is no Exception
         raise UsageError(f"{folder}: can't load its tokenizer: {' '.join(str(error).split())[:200]}") from None
     special = {
         "<s>": tokenizer.cls_token or tokenizer.bos_token,
@@ -79,10 +84,11 @@ def _read_tokenizer(folder: str, rows: int) -> Tuple[List[str], List[int], Dict[
         "<unk>": tokenizer.unk_token,
         "<mask>": tokenizer.mask_token,
     }
-    symbols, order = plan_dictionary(tokenizer.get_vocab(), rows, special)
-    backend = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}
+    symbols, order = plan_dictionary(vocab, rows, special)
     if "ByteLevel" not in json.dumps(backend.get("pre_tokenizer")):
         return symbols, order, {}
+    if not isinstance(backend["model"].get("merges"), list):
+        raise UsageError(f"{folder}: its tokenizer must be a BPE, got {backend['model'].get('type')}")
     merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in backend["model"]["merges"]]
     numbers = number_gpt2(merges)
     files = {

@@ -14,11 +14,22 @@ from ..pmi_build.text import find_files
 from ..pmi_build.words import MODES, WordSplitter
 from . import cli_pmi_stats
 
+BUILD = """examples:
+  maskplugins pmi build train.txt --output phrases.txt --size 10000
+  maskplugins pmi build 'corpus/*.gz' --words sentencepiece --sentencepiece-model sp.model --coverage 0.4 --output phrases.gz
+"""
+STATS = """examples:
+  maskplugins pmi stats phrases.txt
+  maskplugins pmi stats phrases.txt data-bin --masker uniform pmi --bpe sentencepiece --sentencepiece-model sp.model
+  maskplugins pmi stats phrases.txt --text train.txt --json
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     summary = "count the n-grams of a text, score them and write the best as a list for --pmi-vocab"
-    build = actions.add_parser("build", help=summary, description=summary)
+    raw = argparse.RawDescriptionHelpFormatter
+    build = actions.add_parser("build", help=summary, description=summary, epilog=BUILD, formatter_class=raw)
     build.set_defaults(action_run=_build)
     build.add_argument(
         "text",
@@ -49,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--threads", type=int, help="of DuckDB, 1 or more (default: all cores)")
     build.add_argument("--master", help="of Spark, such as local[2] (default: what spark-submit or its settings say)")
     summary = "entries by length, coverage, and how often whole phrases are masked, by masker and rate"
-    stats = actions.add_parser("stats", help=summary, description=summary)
+    stats = actions.add_parser("stats", help=summary, description=summary, epilog=STATS, formatter_class=raw)
     cli_pmi_stats.add_arguments(stats)
     stats.set_defaults(action_run=cli_pmi_stats.run)
 

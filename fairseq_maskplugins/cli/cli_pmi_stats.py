@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import fields, make_dataclass
 from functools import partial
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils, encoders
@@ -14,6 +14,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.registry import REGISTRIES
 from omegaconf import MISSING, OmegaConf
 
+from ..compat import load_dictionary
 from ..decoupled_mlm.blocks import pad_rows
 from ..decoupled_mlm.dataset import build_blocks, build_vocabulary, open_stream
 from ..decoupled_mlm.plan import BUDGETS, Planner
@@ -26,6 +27,7 @@ from ..pmi_build.stats import Measured, count_covered, count_masked, find_occurr
 from ..pmi_build.text import find_files, read_batches
 from ..pmi_build.words import MODES, WordSplitter
 from ..vocabulary import Vocabulary
+from .as_json import add_json_option, reporting
 
 BATCH = 256
 BASE_RATE = 0.15
@@ -59,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=rates, help=f"in (0, 1] (default: {rates})")
     parser.add_argument("--epochs", type=int, default=5, help="how many masks are drawn for each row (default: 5)")
     parser.add_argument("--seed", type=int, default=1)
+    add_json_option(parser)
     parser.add_argument("--bpe", help="that DATA was encoded with; its own options follow as in fairseq-train")
     for entry in MASKERS.values():
         options = [(f.name, f.type, copy_field(f)) for f in fields(entry.config)]
@@ -80,7 +83,7 @@ def _borrow(parser: argparse.ArgumentParser, config: type) -> None:
             parser._add_action(action)
 
 
-def run(args: argparse.Namespace) -> Optional[int]:
+def run(args: argparse.Namespace) -> None:
     for name, least in (("rows", 0), ("epochs", 1), ("tokens_per_sample", 2)):
         if getattr(args, name) < least:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(args, name)}")
@@ -91,6 +94,12 @@ def run(args: argparse.Namespace) -> Optional[int]:
         raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {args.mask_budget!r}")
     if args.pmi_unit not in UNITS:
         raise UsageError(f"--pmi-unit must be {' or '.join(UNITS)}, got {args.pmi_unit!r}")
+    with reporting(args.json) as report:
+        _report(args, report)
+
+
+def _report(args: argparse.Namespace, report: Dict[str, Any]) -> None:
+    """Measure and print; the figures go to ``report`` too."""
     phrases = read_list(args.list, args.keep_case)
     lengths: Dict[int, int] = {}
     for phrase in phrases:
@@ -98,6 +107,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
     print(f"{args.list}: {len(phrases)} phrases")
     for n, number in sorted(lengths.items()):
         print(f"  {n} words: {number} ({number / len(phrases):.1%})")
+    report.update(list=args.list, phrases=len(phrases), by_words=dict(sorted(lengths.items())))
     if args.data is None and args.text is None:
         return
     if args.data is not None and args.text is not None:
@@ -112,12 +122,15 @@ def run(args: argparse.Namespace) -> Optional[int]:
     tokens = sum(map(len, rows.tokens))
     print(f"{len(rows.tokens)} rows, {tokens} tokens, {total} words: {len(found)} phrases")
     print(f"  coverage: {covered / max(1, total):.4f} of the words are inside a phrase")
+    report.update(rows=len(rows.tokens), tokens=tokens, words=total, found=len(found), coverage=covered / max(1, total))
     if not found:
         raise UsageError(f"{args.list}: none of its phrases is in these rows, so there is nothing to mask")
-    _measure(args, rows, found, planners)
+    _measure(args, rows, found, planners, report)
 
 
-def _measure(args: argparse.Namespace, rows: Rows, found: List, planners: Dict[str, Planner]) -> None:
+def _measure(
+    args: argparse.Namespace, rows: Rows, found: List, planners: Dict[str, Planner], report: Dict[str, Any]
+) -> None:
     maskable = [int(np.count_nonzero(rows.vocabulary.maskable[row])) for row in rows.tokens]
     lengths = np.array([one.end - one.first for one in found])
     base = uniform_probability(lengths, np.array([maskable[one.row] for one in found]), BASE_RATE)
@@ -127,8 +140,15 @@ def _measure(args: argparse.Namespace, rows: Rows, found: List, planners: Dict[s
     )
     print("\t".join(["rate", *(f"{name}\tratio" for name in planners)]))
     measured = [_count(name, planner, args.rates, args, rows, found) for name, planner in planners.items()]
+    report.update(draws=args.epochs * len(found), base_rate=BASE_RATE, base_probability=base, masked_whole=[])
     for i, rate in enumerate(args.rates):
-        cells = [f"{one.probability(i):.5f}\t{one.probability(i) / base if base else np.nan:.2f}" for one in measured]
+        cells = []
+        for one in measured:
+            probability, ratio = one.probability(i), one.probability(i) / base if base else np.nan
+            cells.append(f"{probability:.5f}\t{ratio:.2f}")
+            report["masked_whole"].append(
+                {"masker": one.masker, "rate": rate, "probability": probability, "ratio": ratio}
+            )
         print("\t".join([f"{rate:g}", *cells]))
 
 
@@ -175,12 +195,7 @@ def _read_text(args: argparse.Namespace) -> Rows:
 
 def _read_data(args: argparse.Namespace) -> Rows:
     path = os.path.join(args.data, "dict.txt")
-    try:
-        dictionary = Dictionary.load(path)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; DATA must be a directory that fairseq-preprocess wrote") from None
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}") from None
+    dictionary = load_dictionary(path, "DATA must be a directory that fairseq-preprocess wrote")
     dictionary.add_symbol("<mask>")
     path = os.path.join(args.data, args.split)
     try:

@@ -22,11 +22,13 @@ from ..errors import UsageError
 from ..files import find_place, write_file
 from ..maskers import MASKERS, build_masker
 from ..rng import RowDraws
-from ..show_masks.measure import RANDOM, Token, Totals, classify, histogram, run_lengths
+from ..show_masks.measure import RANDOM, Token, Totals, classify, describe_totals, histogram, run_lengths
 from ..show_masks.page import render_page
-from ..show_masks.shade import Word, join_words, render_section, render_weights
+from ..show_masks.shade import render_section, render_weights
 from ..show_masks.terminal import render_legend, render_row, render_totals
 from ..show_masks.texts import entry_texts
+from .as_json import add_json_option, reporting
+from .proposals import check_dictionary, load_proposer, propose_rows
 
 BATCH, LONGEST_RUN = 128, 15
 
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument(
         "--checkpoint", metavar="FILE", help="of --criterion mapnet: also show what its proposer would mask"
     )
+    add_json_option(own)
     own.add_argument("--seed", type=int, default=1, help="as for fairseq-train (default: 1)")
     own.add_argument("--max-update", type=int, default=0, help="as for fairseq-train: where rate schedules end")
     bpe = parser.add_argument_group("the tokenizer of the data, as for fairseq-train")
@@ -54,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         gen_parser_from_dataclass(_Optional(bpe), instance)
     task = parser.add_argument_group("the options of --task decoupled_mlm")
     gen_parser_from_dataclass(task, build_config()())
+    parser.set_defaults(tokens_per_sample=None)  # the checkpoint's, where there is one
 
 
 class _Optional:
@@ -72,9 +76,17 @@ def run(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
     if args.html and not os.path.isdir(os.path.dirname(find_place(args.html))):
         raise UsageError(f"--html {args.html}: its folder does not exist")
-    if args.checkpoint and not os.path.isfile(args.checkpoint):
-        raise UsageError(f"--checkpoint {args.checkpoint}: no such checkpoint")
+    with reporting(args.json) as report:
+        _show(args, report)
+
+
+def _show(args: argparse.Namespace, report: Dict[str, Any]) -> None:
+    loaded = load_proposer(args.checkpoint, args.data) if args.checkpoint else None
+    if args.tokens_per_sample is None:
+        args.tokens_per_sample = (loaded.task.cfg if loaded else build_config()()).tokens_per_sample
     task = DecoupledMLMTask.setup_task(_task_config(args))
+    if loaded:
+        check_dictionary(loaded, task, args.checkpoint, args.data)
     task.load_dataset(args.split)
     dataset = task.datasets[args.split]
     dataset.set_epoch(args.epoch)
@@ -95,7 +107,12 @@ def run(args: argparse.Namespace) -> None:
             name = f"row {index}" + (f", copy {number + 1} of {len(copies)}" if len(copies) > 1 else "")
             print(f"{name}: {render_row(tokens, colour)}\n")
     print("\n".join(render_totals(totals, rates.corruption, rates.prediction)))
-    proposals = _propose(task, dataset, indices[: args.rows], texts, args) if args.checkpoint else []
+    report.update(data=args.data, split=args.split, masker=task.masker_name, epoch=args.epoch, update=args.update)
+    report.update(
+        tokens_per_sample=task.cfg.tokens_per_sample, **describe_totals(totals, rates.corruption, rates.prediction)
+    )
+    proposals = propose_rows(loaded, task, dataset, indices[: args.rows], texts) if loaded else []
+    report["proposals"] = [{"row": index, "words": words} for index, words in zip(indices, proposals)]
     for index, words in zip(indices, proposals):
         print(f"\nproposal for row {index}, relative to uniform: {render_weights(words)}")
     if args.html:
@@ -110,7 +127,7 @@ def run(args: argparse.Namespace) -> None:
 def _task_config(args: argparse.Namespace) -> Any:
     cfg = build_config().from_namespace(args)
     cfg.seed, cfg.max_update, cfg.bpe_config = args.seed, args.max_update, None
-    for name in ("batch_size", "batch_size_valid", "dataset_impl", "tpu"):  # values of parts that are not asked here
+    for name in cfg.__dataclass_fields__:  # values of parts that are not asked here
         if str(getattr(cfg, name, "")).startswith("${"):
             setattr(cfg, name, None)
     if args.bpe is not None:
@@ -157,26 +174,6 @@ def _read_batch(
         [tokens_of(row * rates.copies + copy) for copy in range(rates.copies)]
         for row in range(min(shown, len(maskable)))
     ]
-
-
-def _propose(
-    task: Any, dataset: Any, indices: np.ndarray, texts: List[str], args: argparse.Namespace
-) -> List[List[Word]]:
-    """Words of the rows with their weights under the checkpoint's proposer."""
-    from .checkpoint_run import load_run, require_proposer
-
-    loaded = load_run(args.checkpoint, args.data)
-    criterion = require_proposer(loaded, args.checkpoint, "--checkpoint")
-    if loaded.task.dictionary.symbols != task.dictionary.symbols:
-        raise UsageError(f"--checkpoint {args.checkpoint}: its dictionary is not that of {args.data}")
-    rows = []
-    for index in indices:
-        tokens = dataset.collater([dataset[int(index)]])["net_input"]["src_tokens"]
-        maskable = torch.from_numpy(task.planner.vocabulary.maskable)[tokens]
-        with torch.no_grad():
-            q = criterion.propose(loaded.model, tokens, maskable).exp()
-        rows.append(join_words([texts[t] for t in tokens[0]], q[0].numpy(), maskable[0].numpy()))
-    return rows
 
 
 def _compare(

@@ -5,7 +5,10 @@ import os
 import re
 
 from ..errors import UsageError
-from ..files import find_place
+from ..files import find_place, write_file
+from .as_json import reporting, to_json
+
+STDOUT = "-"
 
 EXAMPLE = """example:
   maskplugins variance checkpoints/checkpoint_last.pt data-bin --maskers uniform mapnet --rates 0.15 0.4 \\
@@ -30,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--groups", type=int, default=16, help="independent groups of rows, for the intervals (16)")
     parser.add_argument("--params", metavar="REGEX", default="", help="parameters whose name it matches (default: all)")
     parser.add_argument("--png", metavar="FILE", help="also draw the terms")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const=STDOUT,
+        help="also write the figures; without FILE print one JSON object and nothing else, for scripts",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the rows and masks (default: 1)")
     parser.add_argument("--cpu", action="store_true", help="don't use a GPU")
     parser.add_argument("--bpe", help="tokenizer, for maskers that know words (default: the checkpoint's)")
@@ -55,10 +64,14 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--params {args.params}: no regular expression: {error}")
     for name in ("png", "json"):
         path = getattr(args, name)
-        if path and not os.path.isdir(os.path.dirname(find_place(path))):
+        if path and path != STDOUT and not os.path.isdir(os.path.dirname(find_place(path))):
             raise UsageError(f"--{name} {path}: its folder does not exist")
-    if not os.path.isfile(args.checkpoint):
-        raise UsageError(f"{args.checkpoint}: no such checkpoint")
-    from .variance_run import compute  # fairseq takes seconds to import
+    from .checkpoint_file import require_checkpoint
+    from .variance_run import compute
 
-    compute(args)
+    require_checkpoint(args.checkpoint)
+    with reporting(args.json == STDOUT) as report:
+        compute(args, report)
+        if args.json and args.json != STDOUT:
+            write_file(args.json, f"{to_json(report)}\n".encode())
+            print(f"wrote {args.json}")

@@ -15,12 +15,17 @@ from ..child_tuning import maskfile
 from ..child_tuning.fisher import Fisher, add_batch_gradient, covered_names
 from ..errors import UsageError
 from ..rng import RowDraws
-from .checkpoint_file import load_upgraded_checkpoint
+from .as_json import reporting
+from .checkpoint_file import load_upgraded_checkpoint, require_checkpoint
 from .cli_fisher import names_of, write_mask
+from .user_dir import import_user_dir, split_user_dir
 
 
 def compute(ours: argparse.Namespace, rest: List[str]) -> int:
     """Parse fairseq's options and run, on as many ranks as they say."""
+    user_dir, _ = split_user_dir(rest)
+    if user_dir is not None:
+        import_user_dir(user_dir)
     parser = options.get_training_parser()
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=rest))
     distributed_utils.call_main(cfg, _main, ours=ours)
@@ -60,21 +65,23 @@ def _main(cfg: Any, ours: argparse.Namespace) -> None:
     _add_all(fisher, cfg, ours, task, parts, dataset, batches[rank::world], device, rank)
     _reduce(fisher, named, world, device)
     if rank == 0:
-        _write(fisher, cfg, ours, named, covered, path)
+        with reporting(ours.json) as report:
+            _write(fisher, cfg, ours, named, covered, path, report)
 
 
 def _load(cfg: Any, model: torch.nn.Module, criterion: torch.nn.Module) -> str:
     path = cfg.checkpoint.finetune_from_model or cfg.checkpoint.restore_file
     if path == "checkpoint_last.pt":
         path = os.path.join(cfg.checkpoint.save_dir, path)
-    if not os.path.isfile(path):
-        raise UsageError(f"{path}: no such checkpoint; give one with --restore-file or --finetune-from-model")
+    require_checkpoint(path, "; give one with --restore-file or --finetune-from-model")
     state = load_upgraded_checkpoint(path)
     try:
         model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
         if state.get("criterion") and utils.has_parameters(criterion):
             criterion.load_state_dict(state["criterion"], strict=True)
-    except (RuntimeError, KeyError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # names and shapes may be any
         raise UsageError(f"{path}: does not fit the model: {' '.join(str(error).split())[:300]}") from None
     return path
 
@@ -172,7 +179,15 @@ def _reduce(fisher: Fisher, named: Dict[str, Any], world: int, device: torch.dev
             torch.distributed.all_reduce(fisher.sums[name])
 
 
-def _write(fisher: Fisher, cfg: Any, ours: argparse.Namespace, named: Dict[str, Any], covered: Any, path: str) -> None:
+def _write(
+    fisher: Fisher,
+    cfg: Any,
+    ours: argparse.Namespace,
+    named: Dict[str, Any],
+    covered: Any,
+    path: str,
+    report: Dict[str, Any],
+) -> None:
     tensors = {name: value.cpu().numpy() for name, value in fisher.result().items()}
     parameters = [
         {
@@ -200,5 +215,7 @@ def _write(fisher: Fisher, cfg: Any, ours: argparse.Namespace, named: Dict[str, 
         print(f"{ours.fisher}: Fisher values of {len(tensors)} parameters from {fisher.examples} examples")
     if fisher.loop:
         print(f"one example at a time: {', '.join(fisher.loop)}")
+    report.update({key: value for key, value in manifest.items() if key != "parameters"})
+    report.update(fisher=ours.fisher, parameters=len(tensors), one_at_a_time=list(fisher.loop))
     if ours.mask:
-        write_mask(ours.mask, manifest, tensors, ours.reserve_p)
+        report.update(write_mask(ours.mask, manifest, tensors, ours.reserve_p))

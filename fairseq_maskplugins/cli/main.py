@@ -5,7 +5,7 @@ import importlib
 import sys
 from typing import List, Optional
 
-from ..errors import UsageError
+from .user_dir import take_user_dir
 
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
 COMMANDS = {
@@ -54,6 +54,9 @@ USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-
 def main(arguments: Optional[List[str]] = None) -> int:
     """Run a command; returns its exit status (0: done, 1: failed, 2: the command line is wrong)."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # names and texts may hold what a terminal's encoding does not have
+            stream.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(
         prog="maskplugins", description="Tools beside fairseq-train: see COMMAND --help.", epilog=STATUS
     )
@@ -66,32 +69,13 @@ def main(arguments: Optional[List[str]] = None) -> int:
             module = importlib.import_module(path)
             own = getattr(module, "READS_USER_DIR", False)
             if not own:
-                arguments = _import_user_dir(arguments)
+                arguments = take_user_dir(arguments)
             module.add_arguments(sub)
             parts = [sub.epilog or EXAMPLES.get(name, ""), "" if own else USER_DIR_HELP]
             sub.epilog = "\n".join(part for part in parts if part) or None
             sub.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
     return args.run(args) or 0
-
-
-def _import_user_dir(arguments: List[str]) -> List[str]:
-    """Import what ``--user-dir`` names: it may register maskers, with options that a command then takes.
-
-    Returns:
-        the arguments without it.
-    """
-    parser = argparse.ArgumentParser(prog="maskplugins", add_help=False, allow_abbrev=False)
-    parser.add_argument("--user-dir")
-    found, rest = parser.parse_known_args(arguments)
-    if found.user_dir is not None:
-        from fairseq.utils import import_user_module
-
-        try:
-            import_user_module(found)
-        except FileNotFoundError:
-            raise UsageError(f"--user-dir {found.user_dir}: no such folder") from None
-    return rest
 
 
 if __name__ == "__main__":

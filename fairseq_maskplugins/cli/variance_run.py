@@ -1,7 +1,6 @@
 """The gradients behind ``maskplugins variance``: one row and one mask at a time."""
 
 import argparse
-import json
 import math
 import re
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -23,7 +22,8 @@ from ..variance.report import Line, render_plot, render_table
 from .checkpoint_run import load_run, require_proposer
 
 
-def compute(args: argparse.Namespace) -> None:
+def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
+    """Measure, print the table and write the plot; the figures go to ``report``."""
     bpe = None if args.bpe is None else {"_name": args.bpe, "sentencepiece_model": args.sentencepiece_model}
     loaded = load_run(args.checkpoint, args.data, {"pmi_vocab": args.pmi_vocab}, bpe)
     task = loaded.task
@@ -62,9 +62,8 @@ def compute(args: argparse.Namespace) -> None:
                 found["loss"] = type(found["loss"])(*(value / math.log(2) for value in found["loss"]))
                 lines.append(Line(name, pair.corruption, pair.prediction, found))
     print(render_table(lines))
-    if args.json:
-        found = [{**line._asdict(), "found": {k: v._asdict() for k, v in line.found.items()}} for line in lines]
-        write_file(args.json, json.dumps(found, indent=1).encode())
+    report.update(checkpoint=args.checkpoint, data=args.data, split=args.split, rows=args.rows, masks=args.masks)
+    report.update(entries=sum(p.numel() for p in chosen), parameters=len(chosen), lines=lines)
     if args.png:
         write_file(args.png, render_plot(lines, f"{args.rows} rows, {args.masks} masks each, 95% intervals"))
         print(f"wrote {args.png}")

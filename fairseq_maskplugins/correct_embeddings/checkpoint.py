@@ -1,5 +1,6 @@
 """Correct the embeddings inside a fairseq checkpoint (its plain dictionary; torch, no fairseq)."""
 
+from collections.abc import Mapping
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
@@ -27,9 +28,14 @@ class Report(NamedTuple):
     head: str
 
 
+def _group(state: Dict[str, Any], name: str) -> Any:
+    cfg = state.get("cfg")
+    return cfg.get(name) if isinstance(cfg, Mapping) else None
+
+
 def option_of(state: Dict[str, Any], group: str, name: str) -> Any:
     """An option of a checkpoint, old (one ``args`` namespace) or new (``cfg`` with groups), or None."""
-    found = (state.get("cfg") or {}).get(group)
+    found = _group(state, group)
     if found is None:
         found = state.get("args")
     return found.get(name) if hasattr(found, "get") else getattr(found, name, None)
@@ -102,6 +108,9 @@ def correct_checkpoint(
     name = find_embedding(model)
     old = model[name]
     new = correct(old, mask, shares, rows)
+    if torch.equal(new, old):
+        norm = _mean_norm(old, rows)
+        return Report(0, len(rows), norm, norm, "unchanged, as nothing else in the checkpoint: no embedding moves")
     outputs = [key for key in model if key.endswith(HEADS) and model[key].shape == old.shape]
     tied = [key for key in outputs if torch.equal(model[key], old)]
     if head == "follow":
@@ -119,12 +128,15 @@ def correct_checkpoint(
     # its state belongs to the parameters of before
     state.pop("last_optimizer_state", None)
     state[RECORD] = {**shares._asdict(), "mask_index": mask, "pad_index": pad, "head": head}
-    changed = [tensor[rows].float().norm(dim=1).mean().item() if rows.any() else 0.0 for tensor in (old, new)]
-    return Report(int(rows.sum()), len(rows), changed[0], changed[1], said)
+    return Report(int(rows.sum()), len(rows), _mean_norm(old, rows), _mean_norm(new, rows), said)
+
+
+def _mean_norm(weight: torch.Tensor, rows: torch.Tensor) -> float:
+    return weight[rows].float().norm(dim=1).mean().item() if rows.any() else 0.0
 
 
 def _mark_untied(state: Dict[str, Any]) -> None:
-    for holder in ((state.get("cfg") or {}).get("model"), state.get("args")):
+    for holder in (_group(state, "model"), state.get("args")):
         if isinstance(holder, dict):
             holder["untie_weights_roberta"] = True
         elif holder is not None:

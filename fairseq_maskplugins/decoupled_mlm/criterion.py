@@ -75,7 +75,8 @@ class DecoupledMLMCriterion(FairseqCriterion):
         changed = sample["net_input"]["src_tokens"].ne(sample["tokens"])
         return {
             "n_maskable": maskable,
-            "n_maskable_rows": maskable // sample["copies"],  # each row counted once, not once a copy
+            # each row counted once, not once a copy
+            "n_maskable_rows": torch.div(maskable, sample["copies"], rounding_mode="floor"),
             "n_corrupted": changed.sum(),
             "n_predicted": (changed & predicted).sum(),
         }

@@ -122,18 +122,20 @@ def open_stream(dataset: Any, path: str) -> TokenStream:
     """A token stream over a fairseq data set; a memory-mapped one is read without copies.
 
     Raises:
-        UsageError: the data file is shorter than its index says.
+        UsageError: the data file is shorter than its index says, or the index is damaged.
     """
     sizes = np.asarray(dataset.sizes, dtype=np.int64)
     buffer = None
     if isinstance(dataset, MMapIndexedDataset):
         raw, dtype = dataset._bin_buffer, np.dtype(dataset._index.dtype)
         total = int(sizes.sum())
-        if total * dtype.itemsize > len(raw):
-            raise UsageError(
-                f"{path}.bin is truncated: its index asks for {total * dtype.itemsize} bytes, it has {len(raw)}"
-            )
         pointers = np.asarray(dataset._index._pointers)
+        ends = pointers + sizes * dtype.itemsize
+        if dtype.kind not in "iu" or sizes.min(initial=0) < 0 or pointers.min(initial=0) < 0:
+            raise UsageError(f"{path}.idx is damaged: lengths and places must be 0 or more, ids whole numbers")
+        asked = max(total * dtype.itemsize, int(ends.max(initial=0)))
+        if asked > len(raw):
+            raise UsageError(f"{path}.bin is truncated: its index asks for {asked} bytes, it has {len(raw)}")
         if np.array_equal(pointers[1:] - pointers[:-1], sizes[:-1] * dtype.itemsize):
             buffer = np.frombuffer(raw, dtype=dtype, count=total, offset=int(pointers[0]) if len(pointers) else 0)
     if buffer is None and getattr(dataset, "supports_prefetch", False):

@@ -57,6 +57,10 @@ class DecoupledMLMBaseConfig(MaskedLMConfig):
     )
     # not options: values of other parts of the configuration
     max_update: int = II("optimization.max_update")
+    pipeline_model_parallel: bool = II("distributed_training.pipeline_model_parallel")
+    model_parallel_size: int = II("common.model_parallel_size")
+    bf16: bool = II("common.bf16")
+    tpu: bool = II("common.tpu")
     bpe_config: Any = II("bpe")
 
 

@@ -14,6 +14,7 @@ from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMTask
 
+from ..compat import load_dictionary
 from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker, on_register
 from .apply import PLAN_KEY, mask_sample
@@ -66,12 +67,7 @@ class DecoupledMLMTask(MaskedLMTask):
         if not paths:
             raise UsageError("the data directory is missing: give one, or several joined by ':'")
         path = os.path.join(paths[0], "dict.txt")
-        try:
-            dictionary = Dictionary.load(path)
-        except FileNotFoundError:
-            raise UsageError(f"{path}: no such file; the data directory must be one that fairseq-preprocess wrote")
-        except Exception as error:  # what is not UTF-8 leads to a bare Exception
-            raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())}")
+        dictionary = load_dictionary(path, "the data directory must be one that fairseq-preprocess wrote")
         logger.info(f"dictionary: {len(dictionary)} types")
         return cls(cfg, dictionary, "<mask>" in dictionary.indices)
 
@@ -129,7 +125,7 @@ class DecoupledMLMTask(MaskedLMTask):
 
     def build_model(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         model = super().build_model(cfg, *args, **kwargs)
-        _check_model(model, cfg)
+        check_model(model, cfg)
         embedding = find_embedding(model, len(self.dictionary))
         self.embedding_width = None if embedding is None else embedding.size(1)
         limit = model.max_positions() if hasattr(model, "max_positions") else None
@@ -186,7 +182,7 @@ def find_embedding(model: torch.nn.Module, size: int) -> Optional[torch.Tensor]:
     return next(tables, None)
 
 
-def _check_model(model: torch.nn.Module, cfg: Any) -> None:
+def check_model(model: torch.nn.Module, cfg: Any) -> None:
     """Refuse architectures that are not masked language models: criterions ask for logits at chosen positions."""
     takes = inspect.signature(model.forward).parameters.values()
     chosen = any(p.name == "masked_tokens" or p.kind == p.VAR_KEYWORD for p in takes)
@@ -218,6 +214,20 @@ def _check_options(cfg: Any) -> None:
         raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
     if cfg.tokens_per_sample < 2:
         raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
+    if getattr(cfg, "tpu", False):
+        advice = ""
+        if getattr(cfg, "bf16", False):
+            advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true"
+        raise UsageError(f"--tpu can't go with --task decoupled_mlm{advice}")
+    if getattr(cfg, "pipeline_model_parallel", False):
+        raise UsageError(
+            "--pipeline-model-parallel can't go with --task decoupled_mlm: no masked language model has it"
+        )
+    if (getattr(cfg, "model_parallel_size", 1) or 1) > 1:
+        raise UsageError(
+            f"--model-parallel-size must be 1 with --task decoupled_mlm, whose losses need whole logits, got "
+            f"{cfg.model_parallel_size}"
+        )
     for name in ("skip_masking", "d2v2_multi"):
         if getattr(cfg, name, False):
             raise UsageError(

@@ -34,11 +34,12 @@ def check_options(cfg: Any) -> None:
         )
     if cfg.mapnet_weights not in WEIGHTS:
         raise UsageError(f"--mapnet-weights must be one of {', '.join(WEIGHTS)}, got {cfg.mapnet_weights!r}")
-    if cfg.ddp_backend == "fully_sharded":
-        raise UsageError(
-            "--criterion mapnet has parameters of its own, which fairseq can't shard: give --ddp-backend pytorch_ddp or "
-            "legacy_ddp, got fully_sharded"
-        )
+    for backend, does in (("fully_sharded", "can't shard"), ("slowmo", "never averages over ranks with this one")):
+        if cfg.ddp_backend == backend:
+            raise UsageError(
+                f"--criterion mapnet has parameters of its own, which fairseq {does}: give --ddp-backend pytorch_ddp or "
+                f"legacy_ddp, got {backend}"
+            )
 
 
 def _flag(name: str) -> str:

@@ -2,13 +2,16 @@
 
 import gzip
 import io
+import os
 import re
+import stat
 import zlib
 from typing import Iterator, List, Tuple
 
 from ..errors import UsageError
 
 LONGEST = 32
+LONGEST_LINE = 1 << 16  # bytes: 32 words, a score and a count take far less
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -16,6 +19,8 @@ def read_bytes(path: str, option: str = "--pmi-vocab ") -> bytes:
     """The file as it is on the disk. Errors name it after ``option`` (here and below), as the user gave it."""
     try:
         with open(path, "rb") as file:
+            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"{option}{path}: can't read the list of phrases: it is a device")
             return file.read()
     except OSError as error:
         raise UsageError(f"{option}{path}: can't read the list of phrases: {error.strerror or error}")
@@ -26,7 +31,12 @@ def iterate_lines(path: str, raw: bytes, option: str = "--pmi-vocab ") -> Iterat
     stream = gzip.GzipFile(fileobj=io.BytesIO(raw)) if raw[:2] == b"\x1f\x8b" else io.BytesIO(raw)
     number = 0
     try:
-        for number, line in enumerate(stream, 1):
+        # a line's length is limited while it is read: a packed file may hold one that fills the memory
+        for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
+            if len(line) > LONGEST_LINE:
+                raise UsageError(
+                    f"{option}{path}: line {number} has more than {LONGEST_LINE >> 10} KiB; a list has one phrase a line"
+                )
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{option}{path}: line {number} is not UTF-8: {error.reason} at byte {error.start}")
@@ -41,8 +51,9 @@ def parse_phrases(path: str, raw: bytes, option: str = "--pmi-vocab ") -> Iterat
     between its words may be of any length.
 
     Raises:
-        UsageError: a line without a phrase, with control characters, with more than 32 words, with a score or count
-            that is no number, or with more fields; a file that is not UTF-8, a damaged gzip file, a file without lines.
+        UsageError: a line without a phrase, with control characters, with more than 32 words or 64 KiB, with a score or
+            count that is no number, or with more fields; a file that is not UTF-8, a damaged gzip file, a file without
+            lines.
     """
     batch: List[str] = []
     number = 0
@@ -75,5 +86,5 @@ def _find_problem(phrase: str, rest: List[str]) -> str:
         try:
             kind(field)
         except ValueError:
-            return f"has the {name} {field!r}, which is not {'a number' if kind is float else 'an integer'}"
+            return f"has the {name} {field[:40]!r}, which is not {'a number' if kind is float else 'an integer'}"
     return ""

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import unicodedata
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from .phrase_list import parse_phrases, read_bytes
 
 logger = logging.getLogger(__name__)
 
-_MAGIC = b"fairseq_maskplugins pmi-cache 1\n"
+_MAGIC = b"fairseq_maskplugins pmi-cache 2\n"
 _HEADER = 4096  # bytes; arrays begin after it
 
 
@@ -154,11 +154,12 @@ def _write(place: str, built: PhraseTable, key: str) -> bool:
     """Write a cache; False where that can't be done (a read-only folder, a full disk)."""
     try:
         os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+        arrays = [a.tobytes().ljust(-(-a.nbytes // 8) * 8, b"\0") for a in (built.table, built.begins, built.bitmap)]
+        info = {**built.info, "key": key, "digest": _digest(arrays)}
         with replacing(place) as temporary:
             with open(temporary, "wb") as file:
-                file.write((_MAGIC + json.dumps({**built.info, "key": key}).encode()).ljust(_HEADER))
-                for array in (built.table, built.begins, built.bitmap):
-                    file.write(array.tobytes().ljust(-(-array.nbytes // 8) * 8, b"\0"))
+                file.write((_MAGIC + json.dumps(info).encode()).ljust(_HEADER))
+                file.writelines(arrays)
             os.chmod(temporary, 0o644)  # ranks of other users read it too
     except (OSError, UsageError) as error:
         logger.debug(f"{place}: no cache: {error}")
@@ -166,27 +167,55 @@ def _write(place: str, built: PhraseTable, key: str) -> bool:
     return True
 
 
+def _digest(parts: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _is_sound(info: Dict[str, Any], arrays: Tuple[np.ndarray, ...]) -> bool:
+    """Whether arrays are what :func:`build_table` makes: lookups go where they say."""
+    table, begins, _ = arrays
+    lengths = info["lengths"]
+    return (
+        all(type(n) is int and n > 1 for n in lengths)
+        and lengths == sorted(set(lengths))
+        and bool(lengths) == bool(info["count"])
+        and bool((table[1:] > table[:-1]).all())
+        and int(begins[0]) == 0
+        and int(begins[-1]) == info["count"]
+        and bool((begins[1:] >= begins[:-1]).all())
+    )
+
+
 def _open(place: str, key: Optional[str]) -> Optional[PhraseTable]:
-    """Map a cache; None where there is none, or one of another list, version or length."""
+    """Map a cache; None where there is none, or one of another list, version or length, or a damaged one."""
     try:
+        if not os.path.isfile(place):
+            return None
         with open(place, "rb") as file:
             header = file.read(_HEADER)
             size = os.fstat(file.fileno()).st_size
             if not header.startswith(_MAGIC):
                 return None
             info = json.loads(header[len(_MAGIC) :])
-            if info["key"] != key:
+            if info["key"] != key or not 4 <= info["bucket_bits"] <= 40 or info["count"] < 0:
                 return None
             ends = np.cumsum([_HEADER] + [-(-np.dtype(kind).itemsize * n // 8) * 8 for kind, n in _layout(info)])
             if size != ends[-1]:
                 return None
             whole = np.memmap(file, dtype=np.uint8, mode="r")
-    except (OSError, ValueError, KeyError, TypeError):
+            if _digest([whole[_HEADER:]]) != info["digest"]:
+                return None
+        arrays = tuple(
+            np.asarray(whole[at : at + np.dtype(kind).itemsize * n]).view(kind)
+            for at, (kind, n) in zip(ends, _layout(info))
+        )
+        if not _is_sound(info, arrays):
+            return None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    arrays = tuple(
-        np.asarray(whole[at : at + np.dtype(kind).itemsize * n]).view(kind)
-        for at, (kind, n) in zip(ends, _layout(info))
-    )
     return PhraseTable(info, arrays, place)
 
 

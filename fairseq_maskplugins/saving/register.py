@@ -83,7 +83,7 @@ def _explain(call: Any) -> Any:
     def call_main(cfg: Any, main: Any, **kwargs: Any) -> Any:
         try:
             return call(cfg, main, **kwargs)
-        except RuntimeError as error:
+        except Exception as error:  # of this process, or what torch passes on of one that it started
             said = explain_failure(str(error))
             if said is None:
                 raise

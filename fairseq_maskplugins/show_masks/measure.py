@@ -1,7 +1,7 @@
 """Counting what masks look like (numpy, no fairseq)."""
 
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -147,6 +147,30 @@ class Totals:
     def rate_at(self) -> List[Optional[float]]:
         """Share selected by position in the row; None where no row has a token in a unit."""
         return [float(s) / int(m) if m else None for s, m in zip(self.selected_at, self.maskable_at)]
+
+
+def describe_totals(totals: Totals, corruption: float, prediction: float) -> Dict[str, Any]:
+    """What was measured as plain values: rates as asked for, as selected, and as the criterion logs them."""
+    shares, units = totals.shares(), int(totals.units.sum())
+    lengths = np.arange(1, len(totals.units) + 1)
+    return {
+        "rows": totals.rows,
+        "tokens": totals.maskable,
+        "copies": totals.copies,
+        "corruption_rate": {"asked": corruption, "selected": 1 - shares["kept"], "logged": totals.corruption_rate},
+        "prediction_rate": {
+            "asked": prediction,
+            "selected": totals.predicted / max(1, totals.maskable),
+            "logged": totals.prediction_rate,
+        },
+        "shares": shares,
+        "units": {
+            "count": units,
+            "mean_length": float(totals.units @ lengths) / units if units else None,
+            "by_length": totals.units.tolist(),
+        },
+        "selected_by_position": totals.rate_at(),
+    }
 
 
 def _add(one: np.ndarray, other: np.ndarray) -> np.ndarray:

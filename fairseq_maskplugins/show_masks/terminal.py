@@ -4,7 +4,7 @@ from typing import Iterable, List, Sequence
 
 import numpy as np
 
-from .measure import KEPT, MASKED, RANDOM, SAME, Token, Totals, join_units
+from .measure import KEPT, MASKED, RANDOM, SAME, Token, Totals, describe_totals, join_units
 
 _COLOURS = {MASKED: "1;37;41", RANDOM: "1;30;43", SAME: "1;30;46"}
 _BRACKETS = {MASKED: "[]", RANDOM: "{}", SAME: "()"}
@@ -55,16 +55,16 @@ def render_histogram(counts: Sequence[int], width: int = 40) -> List[str]:
 
 def render_totals(totals: Totals, corruption: float, prediction: float) -> List[str]:
     """Measured rates beside those asked for, and the histogram of unit lengths."""
-    shares = totals.shares()
-    units = int(totals.units.sum())
+    found = describe_totals(totals, corruption, prediction)
     lines = [
         f"{totals.rows} rows, {totals.maskable} tokens in units, {totals.copies} "
         f"{'copy' if totals.copies == 1 else 'copies'} of each row",
-        f"corruption rate  asked {corruption:.4f}  selected {1 - shares['kept']:.4f}  "
-        f"logged (without same) {totals.corruption_rate:.4f}",
-        f"prediction rate  asked {prediction:.4f}  selected {totals.predicted / max(1, totals.maskable):.4f}  "
-        f"logged (without same) {totals.prediction_rate:.4f}",
-        "of the tokens    " + "  ".join(f"{name} {100 * share:.2f}%" for name, share in shares.items()),
+        *(
+            f"{name} rate  asked {rate['asked']:.4f}  selected {rate['selected']:.4f}  "
+            f"logged (without same) {rate['logged']:.4f}"
+            for name, rate in (("corruption", found["corruption_rate"]), ("prediction", found["prediction_rate"]))
+        ),
+        "of the tokens    " + "  ".join(f"{name} {100 * share:.2f}%" for name, share in found["shares"].items()),
+        f"unit lengths     {found['units']['count']} units, mean {found['units']['mean_length'] or 0:.2f} tokens",
     ]
-    mean = float(totals.units @ np.arange(1, len(totals.units) + 1)) / max(1, units)
-    return lines + [f"unit lengths     {units} units, mean {mean:.2f} tokens"] + render_histogram(totals.units)
+    return lines + render_histogram(totals.units)

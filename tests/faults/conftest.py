@@ -2,15 +2,15 @@
 
 import functools
 
-import commands
+import fault_commands as commands
 import harness
 import pytest
-from case import Case
+from fault_case import Case
 
 
 @pytest.fixture(scope="session")
 def inputs(corpus, tmp_path_factory):
-    """A :class:`commands.Inputs`; tests copy what they let come to harm."""
+    """A :class:`fault_commands.Inputs`; tests copy what they let come to harm."""
     folder = tmp_path_factory.mktemp("inputs")
     found = commands.Inputs(corpus, folder)
     harness.train(found.data, folder / "run", "--max-update", 2, "--no-epoch-checkpoints", *found.bpe)
@@ -28,7 +28,7 @@ def undisturbed(inputs, tmp_path_factory):
 
 @pytest.fixture
 def cases(undisturbed):
-    """:class:`case.Case` by name, as if it had never run."""
+    """:class:`fault_case.Case` by name, as if it had never run."""
 
     def begin(name):
         found = undisturbed(name)

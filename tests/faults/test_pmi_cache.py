@@ -6,12 +6,12 @@ import shutil
 import signal
 import sys
 
-import folders
+import fault_folders as folders
+import fault_moments as moments
+import fault_prepare as prepare
 import harness
-import moments
-import prepare
 import pytest
-from choose import choose
+from fault_choice import choose
 from forked import Forked
 
 CACHE = "phrases.txt.fold.pmi-cache"

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 
+import fault_moments as moments
 import harness
-import moments
 import pytest
-from choose import SEED, choose
+from fault_choice import SEED, choose
 from forked import Forked
 
 # files of fairseq's that hold the time, or come to the same in another way

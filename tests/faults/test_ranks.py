@@ -6,8 +6,8 @@ import os
 import signal
 import time
 
+import fault_moments as moments
 import harness
-import moments
 import pytest
 from forked import Forked
 

@@ -1,10 +1,10 @@
 """``maskplugins`` commands killed, or out of disk, at the moments they change files: results are whole or not there."""
 
-import commands
-import moments
+import fault_commands as commands
+import fault_moments as moments
 import pytest
-from case import EACH, assert_one_line
-from choose import choose
+from fault_case import EACH, assert_one_line
+from fault_choice import choose
 
 
 @pytest.mark.parametrize("name", EACH)

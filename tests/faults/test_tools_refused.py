@@ -8,13 +8,13 @@ import subprocess
 import warnings
 import zlib
 
-import commands
-import folders
+import fault_commands as commands
+import fault_folders as folders
+import fault_prepare as prepare
 import harness
-import prepare
 import pytest
-from case import EACH, assert_one_line
-from choose import SEED, choose
+from fault_case import EACH, assert_one_line
+from fault_choice import SEED, choose
 from forked import Forked
 
 

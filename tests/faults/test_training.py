@@ -7,12 +7,12 @@ import shutil
 import signal
 import time
 
-import folders
+import fault_folders as folders
+import fault_moments as moments
+import fault_prepare as prepare
 import harness
-import moments
-import prepare
 import pytest
-from choose import SEED, choose
+from fault_choice import SEED, choose
 from forked import Forked
 
 OPTIONS = ["--max-update", 4, "--save-interval-updates", 2, "--num-workers", 1, "--random-token-prob", 0.1]

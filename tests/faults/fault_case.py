@@ -3,10 +3,10 @@
 import re
 import zlib
 
-import commands
-import folders
+import fault_commands as commands
+import fault_folders as folders
+import fault_moments as moments
 import harness
-import moments
 import pytest
 
 QUICK = ("pmi-build", "fisher", "correct-embeddings", "export-hf", "import-hf", "show-masks")

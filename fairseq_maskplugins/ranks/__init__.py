@@ -1,0 +1,1 @@
+"""Several processes: bad input on one of them ends in one line, and none waits for ever."""

@@ -1,0 +1,137 @@
+"""``--json``: one object on standard output, nothing else there, and the figures that are printed without it."""
+
+import json
+
+import harness
+import numpy as np
+import pytest
+
+from fairseq_maskplugins.cli.as_json import reporting, to_json
+from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.show_masks.measure import Token
+
+MAPNET = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --mapnet-warmup-updates 0 --max-update 2".split()
+SP = ["--bpe", "sentencepiece", "--sentencepiece-model"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_bin, tmp_path_factory):
+    """A MAP-Net checkpoint with rows of up to 40 tokens."""
+    folder = tmp_path_factory.mktemp("json")
+    harness.train(data_bin, folder, *MAPNET, "--tokens-per-sample", 40)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def ask(capsys):
+    """Runs a command with ``--json``; returns what its standard output holds."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        assert main([*map(str, arguments), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_what_json_has_not_is_null(capsys):
+    value = {"a": float("nan"), 2: np.float32("inf"), "b": [np.int64(3), np.array([1.5, np.nan])], "c": (None, True)}
+    assert json.loads(to_json(value)) == {"a": None, "2": None, "b": [3, [1.5, None]], "c": [None, True]}
+    assert json.loads(to_json(Token("x", 1, True)))["text"] == "x"
+    with reporting(True) as report:
+        print("for people")
+        report["n"] = 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"n": 1} and err == "for people\n"
+    with reporting(False) as report:
+        print("for people")
+        report["n"] = 1
+    assert capsys.readouterr().out == "for people\n"
+
+
+def test_nothing_is_printed_where_it_fails(capsys):
+    with pytest.raises(ValueError), reporting(True):
+        raise ValueError
+    assert capsys.readouterr().out == ""
+
+
+def test_show_masks(corpus, checkpoint, ask, capsys):
+    options = ["show-masks", corpus / "bin", *SP, corpus / "sp.model", "--masker", "whole_word", "--rows", 2]
+    more = ["--measure", 50, "--random-token-prob", 0.2, "--tokens-per-sample", 48]
+    found = ask(*options, *more)
+    assert (found["rows"], found["masker"], found["tokens_per_sample"]) == (50, "whole_word", 48)
+    rate = found["corruption_rate"]
+    assert rate["asked"] == 0.4 and abs(rate["selected"] - 0.4) < 0.05 and rate["logged"] <= rate["selected"]
+    assert sum(found["shares"].values()) == pytest.approx(1)
+    assert found["selected_by_position"][0] is None  # <s>
+    assert sum(found["units"]["by_length"]) == found["units"]["count"]
+    # the same without --json
+    assert main([*map(str, options), *map(str, more)]) == 0
+    assert f"selected {rate['selected']:.4f}  logged (without same) {rate['logged']:.4f}" in capsys.readouterr().out
+    # rows are as long as the checkpoint's, unless that is asked otherwise
+    found = ask(*options, "--measure", 5, "--checkpoint", checkpoint)
+    assert found["tokens_per_sample"] == 40 and len(found["selected_by_position"]) <= 40
+    weights = [word["weight"] for row in found["proposals"] for word in row["words"]]
+    assert len(found["proposals"]) == 2 and 0.8 < sum(weights) / len(weights) < 1.2
+    found = ask(*options, "--measure", 5, "--checkpoint", checkpoint, "--tokens-per-sample", 24)
+    assert found["tokens_per_sample"] == 24
+
+
+def test_pmi_stats(corpus, ask, tmp_path):
+    phrases = corpus / "phrases.txt"
+    assert ask("pmi", "stats", phrases) == {"list": str(phrases), "phrases": 5, "by_words": {"2": 2, "3": 3}}
+    options = ["--text", corpus / "train.txt", "--rates", 0.15, 0.5, "--masker", "uniform", "pmi"]
+    found = ask("pmi", "stats", phrases, *options)
+    assert found["found"] > 10 and 0 < found["coverage"] < 1 and found["draws"] == 5 * found["found"]
+    told = {(one["masker"], one["rate"]): one for one in found["masked_whole"]}
+    assert len(told) == 4 and told["pmi", 0.15]["probability"] > told["uniform", 0.15]["probability"]
+    one = told["pmi", 0.5]
+    assert one["ratio"] == pytest.approx(one["probability"] / found["base_probability"])
+    # where nothing of a phrase can be masked by chance there is no ratio
+    (tmp_path / "list").write_text("a b\n")
+    (tmp_path / "text").write_text("a b\n")
+    found = ask("pmi", "stats", tmp_path / "list", "--text", tmp_path / "text", "--rates", 0.15)
+    assert found["base_probability"] == 0 and found["masked_whole"][0]["ratio"] is None
+
+
+def test_fill_mask(corpus, checkpoint, ask):
+    options = [corpus / "bin", "The old <mask> forgot <mask> .", "A <mask>", *SP, corpus / "sp.model", "--topk", 3]
+    found = ask("fill-mask", checkpoint, *options)
+    assert [len(sentence["masks"]) for sentence in found["sentences"]] == [2, 1]
+    for fillings in found["sentences"][0]["masks"]:
+        chances = [one["probability"] for one in fillings]
+        assert len(chances) == 3 and chances == sorted(chances, reverse=True) and 0 < sum(chances) <= 1
+
+
+def test_correct_embeddings(checkpoint, ask, tmp_path):
+    found = ask("correct-embeddings", checkpoint, tmp_path / "out.pt", "--random-token-prob", 0.1)
+    assert found["rates"] == pytest.approx({"selected": 0.4, "random": 0.1, "same": 0.0, "mask": 0.9})
+    assert found["output"] == str(tmp_path / "out.pt") and found["output_projection"].startswith("untied")
+    assert 0 < found["rows"] < found["rows_of"] == found["mask_index"] + 1
+    assert found["mean_norm_after"] < found["mean_norm_before"]
+
+
+def test_fisher(data_bin, checkpoint, ask, tmp_path):
+    values, mask = tmp_path / "values", tmp_path / "mask"
+    options = ["--restore-file", checkpoint, *harness.TINY, *harness.MLM, *MAPNET, "--tokens-per-sample", 40]
+    found = ask("fisher", data_bin, "--fisher", values, "--mask", mask, "--max-examples", 8, "--loop", *options)
+    assert (found["examples"], found["criterion"], found["mask"]) == (8, "mapnet", str(mask))
+    assert 0 < found["kept"] < found["covered"] and found["reserve_p"] == 0.3
+    table = ask("fisher", "show", "--mask", mask)
+    assert (table["kept"], table["covered"]) == (found["kept"], found["covered"])
+    assert sum(part["kept"] for part in table["parts"]) == table["kept"] and "layer 1" in str(table["parts"])
+    again = ask("fisher", "select", "--fisher", values, "--reserve-p", 0.5, "--mask", tmp_path / "half")
+    assert again["covered"] == found["covered"] and again["kept"] == pytest.approx(again["covered"] / 2, abs=1)
+
+
+def test_variance(data_bin, checkpoint, ask, tmp_path, capsys):
+    options = ["variance", checkpoint, data_bin, *"--rows 4 --groups 2 --masks 2 --rates 0.4 --cpu".split()]
+    found = ask(*options)
+    (line,) = found["lines"]
+    assert (found["rows"], found["masks"], line["masker"], line["corruption"]) == (4, 2, "uniform", 0.4)
+    assert set(line["found"]) == {"data", "mask", "total", "loss"} and line["found"]["loss"]["value"] > 0
+    # with a name the table is printed, and the same object goes to the file
+    assert main([*map(str, options), "--json", str(tmp_path / "found.json")]) == 0
+    out = capsys.readouterr().out
+    assert "| uniform |" in out and f"wrote {tmp_path / 'found.json'}" in out
+    assert json.loads((tmp_path / "found.json").read_text()) == found
