@@ -46,17 +46,17 @@ if __name__ == _NAME:
     # "maskplugins doctor" tells what is broken where the rest can't even be imported
     if not (sys.argv[1:2] == ["doctor"] and os.path.basename(sys.argv[0]) in ("-m", "maskplugins")):
         from .compat import (
-            copy_checkpoints_whole,
             explain_loading,
             note_flat_shapes,
             protect_checkpoints,
+            quieten_half_read_data,
             require_supported_versions,
             spare_inference_copies,
         )
 
         require_supported_versions()
         protect_checkpoints()
-        copy_checkpoints_whole()
+        quieten_half_read_data()
         note_flat_shapes()
         spare_inference_copies()
         explain_loading()
@@ -70,6 +70,7 @@ if __name__ == _NAME:
         from .mapnet import criterion as mapnet_criterion  # noqa: F401
         from .maskers import Masker, MaskerConfig, register_masker  # noqa: F401
         from .ranks import register as ranks_register  # noqa: F401
+        from .saving import register as saving_register  # noqa: F401
 
     __version__ = "0.1.0"
 else:

@@ -4,7 +4,6 @@ import argparse
 import collections
 import contextlib
 import functools
-import os
 import pickle
 import re
 import sys
@@ -145,29 +144,6 @@ def load_dictionary(path: str, advice: str = "") -> Any:
     return dictionary
 
 
-def copy_checkpoints_whole() -> None:
-    """Let fairseq's copy of a checkpoint under a second name appear whole.
-
-    fairseq writes ``checkpoint_1_500.pt`` to a temporary name and renames it, but then copies it byte by byte over
-    ``checkpoint_last.pt``: a run that is killed in that moment leaves half a file, and can't be resumed.
-    """
-    from fairseq.file_io import PathManager
-
-    copy = PathManager.copy
-    if getattr(copy, "appears_whole", False):
-        return
-
-    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-        if "://" in str(dst_path) or (os.path.lexists(dst_path) and not overwrite):
-            return copy(src_path, dst_path, overwrite=overwrite)
-        done = copy(src_path, f"{dst_path}.tmp", overwrite=True)
-        os.replace(f"{dst_path}.tmp", dst_path)
-        return done
-
-    copy_whole.appears_whole = True
-    PathManager.copy = staticmethod(copy_whole)
-
-
 def loads_weights_only() -> bool:
     """Whether ``torch.load`` of this version unpickles weights only where nothing else is said, and can be told under
     which name a pickle may call for what: since 2.7."""
@@ -303,6 +279,23 @@ def disable_inference_path(encoder: Any) -> None:
     for layer in encoder.layers.children():
         if getattr(layer, "can_use_fastpath", False):
             layer.can_use_fastpath = False
+
+
+def quieten_half_read_data() -> None:
+    """Where a memory-mapped data set can't be read, fairseq stumbles over what it had not opened yet, and says so after
+    the line that counts."""
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    close = MMapIndexedDataset.__del__
+    if getattr(close, "is_quiet", False):
+        return
+
+    def __del__(self: Any) -> None:
+        if hasattr(self, "_bin_buffer_mmap"):
+            close(self)
+
+    __del__.is_quiet = True
+    MMapIndexedDataset.__del__ = __del__
 
 
 COPIES = [f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]

@@ -1,11 +1,91 @@
 """Files that are there whole or not at all."""
 
+import contextlib
 import os
+import platform
+import re
+import secrets
 import shutil
-from contextlib import contextmanager
 from typing import Dict, Iterator, Tuple, Type
 
 from .errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_LOCK = ".fairseq_maskplugins-lock"
+_NAME = re.compile(r".+\.[0-9a-f]{8}\.part")
+
+
+@contextlib.contextmanager
+def working_folder(place: str) -> Iterator[str]:
+    """A folder ``PLACE.XXXXXXXX.part`` to work in, which is gone at the end of the block.
+
+    A killed process leaves its folder. The next that makes one beside it removes it: a file in each is locked for as long
+    as its process lives, and names its machine, as the locks of some network file systems reach no further.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    remove_abandoned(os.path.dirname(os.path.abspath(place)))
+    folder, lock = _make_locked(place)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+        os.close(lock)
+
+
+def _make_locked(place: str) -> Tuple[str, int]:
+    while True:
+        folder = f"{place}.{secrets.token_hex(4)}.part"
+        os.mkdir(folder)
+        try:
+            lock = os.open(os.path.join(folder, _LOCK), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:  # another process took it for an abandoned one before it was locked
+            continue
+        except BaseException:
+            os.rmdir(folder)
+            raise
+        # of a file system that does not lock, or a full disk, which shows soon enough
+        with contextlib.suppress(OSError):
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            os.write(lock, platform.node().encode())
+        if os.path.exists(os.path.join(folder, _LOCK)):
+            return folder, lock
+        os.close(lock)
+
+
+def remove_abandoned(above: str) -> None:
+    """Remove what killed processes left of their :func:`working_folder` in a folder."""
+    try:
+        found = [os.path.join(above, entry) for entry in os.listdir(above) if _NAME.fullmatch(entry)]
+    except OSError:
+        return
+    for folder in found if fcntl is not None else ():
+        with contextlib.suppress(OSError):
+            if not os.listdir(folder):  # killed before it could lock it
+                os.rmdir(folder)
+                continue
+            with open(os.path.join(folder, _LOCK)) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where it is held
+                if lock.read() in ("", platform.node()):
+                    _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, the lock last: a removal that is cut short leaves what the next one finds."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != _LOCK:
+                os.unlink(entry.path)
+        os.unlink(os.path.join(folder, _LOCK))
+        os.rmdir(folder)
 
 
 def find_place(path: str) -> str:
@@ -19,11 +99,12 @@ def find_place(path: str) -> str:
     return os.path.realpath(path)
 
 
-@contextmanager
-def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str]:
-    """A temporary name beside ``path`` to write to; at the end of the block the file is flushed to the disk and renamed.
+@contextlib.contextmanager
+def replacing(path: str, also: Tuple[Type[Exception], ...] = (), follow: bool = True) -> Iterator[str]:
+    """A name to write to; at the end of the block the file is flushed to the disk and renamed to ``path``.
 
-    Where the block fails, nothing is left and what was at ``path`` stays. ::
+    Where the block fails, nothing is left and what was at ``path`` stays. The name is in a folder of its own beside it,
+    as libraries may use temporary names themselves. ::
 
         with replacing("table.md") as temporary:
             Path(temporary).write_text("...")
@@ -31,23 +112,24 @@ def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str
     Args:
         path: where the file goes; what is there is replaced.
         also: errors besides ``OSError`` with which a library says that it can't write.
+        follow: where ``path`` is a link, replace what it leads to; else the link itself.
 
     Raises:
         UsageError: it can't be written, or is no file; names ``path`` and the reason.
     """
-    place = find_place(path)
-    temporary = f"{place}.{os.getpid()}.part"  # not by tempfile: those files are private, and these take the umask
+    place = find_place(path) if follow else os.path.abspath(path)
     try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, place)
+        with working_folder(place) as folder:
+            temporary = os.path.join(folder, os.path.basename(place))
+            yield temporary
+            with open(temporary, "rb+") as file:
+                # a library may make its files private; as any other, this one is for whom the umask lets
+                os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o777 | os.stat(folder).st_mode & 0o666)
+                os.fsync(file.fileno())
+            os.replace(temporary, place)
     except (OSError, *also) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise UsageError(f"{path}: can't write it: {reason}") from None
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
 
 
 def write_file(path: str, content: bytes) -> None:
@@ -67,19 +149,19 @@ def write_folder(path: str, files: Dict[str, bytes]) -> None:
         UsageError: there is something already, or it can't be written; names ``path`` and the reason.
     """
     check_free(path)
-    temporary = f"{os.path.abspath(path)}.{os.getpid()}.part"
+    place = os.path.abspath(path)
     try:
-        os.mkdir(temporary)
-        for name, content in files.items():
-            with open(os.path.join(temporary, name), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        os.rename(temporary, path)
+        with working_folder(place) as folder:
+            temporary = os.path.join(folder, os.path.basename(place))
+            os.mkdir(temporary)
+            for name, content in files.items():
+                with open(os.path.join(temporary, name), "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.rename(temporary, path)
     except OSError as error:
         raise UsageError(f"{path}: can't write it: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_free(path: str) -> None:

@@ -28,7 +28,8 @@ make_env() {
         return 0
     fi
     say "building environment $dir with $("$python" --version) (some minutes the first time)"
-    [ -x "$dir/bin/python" ] || "$python" -m venv "$dir" || return 1
+    # an environment that was interrupted while it was made has a Python and no pip
+    "$dir/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$dir" || return 1
     pip="$dir/bin/python -m pip install -q --disable-pip-version-check"
     if [ "$version" -ge 311 ]; then
         # MASKPLUGINS_TORCH chooses another build of torch, one for your CUDA, say

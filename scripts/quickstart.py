@@ -1,5 +1,8 @@
 """The steps of quickstart.sh after the environment: text, tokenizer, data, pretraining, fillings, what was measured."""
 
+import argparse
+import io
+import json
 import math
 import os
 import re
@@ -9,8 +12,13 @@ import sys
 import time
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps two of us out of one folder
+    fcntl = None
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-from commands import ROOT, train_command, write  # noqa: E402
+from commands import ROOT, train_command  # noqa: E402
 from corpora import fetch, read_wiki  # noqa: E402
 
 SENTENCES = [
@@ -21,7 +29,7 @@ SENTENCES = [
 CORRUPTION, PREDICTION = 0.4, 0.4
 # rows of 16 tokens and an output layer of its own: a model of this size then learns to use context within minutes on two
 # cores, where with rows of 128 tokens it learns nothing but how frequent each piece is
-UPDATES, BATCH, LENGTH = 3000, 64, 16
+UPDATES, VOCABULARY, BATCH, LENGTH = 3000, 4000, 64, 16
 
 
 def run(command, **kwargs):
@@ -31,24 +39,80 @@ def run(command, **kwargs):
     return done
 
 
-def fetch_text(out):
-    """One article a line; every 40th is for validation."""
-    lines = [article.text for article in read_wiki(fetch("wiki", out / "download"))]
+def write(path, content):
+    """Whole or not at all: to a temporary name first, the same each time, as nobody else is here."""
+    temporary = path.with_suffix(path.suffix + ".tmp")
+    temporary.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    temporary.rename(path)
+
+
+def keep_others_out(out):
+    """Wait until no other quickstart works in the folder, nor a training that a killed one has left; then keep them out.
+
+    Returns:
+        a descriptor. Whoever inherits it keeps the folder locked for as long as it lives.
+    """
+    lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    if fcntl is not None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another quickstart, or its training, is at work in {out}: waiting for its end", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def check_settings(args, out):
+    """What is in the folder was made with certain options, and goes on with these."""
+    path = out / "settings.json"
+    text = str(Path(args.text).resolve()) if args.text else None
+    settings = {"text": text, "updates": args.updates, "vocab_size": args.vocab_size}
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        different = [
+            f"--{key.replace('_', '-')} {found.get(key)}" if found.get(key) is not None else f"no --{key}"
+            for key in settings
+            if found.get(key) != settings[key]
+        ]
+        if different:
+            sys.exit(f"quickstart: {out}: was begun with {', '.join(different)}; give the same, or another folder")
+    write(path, json.dumps(settings) + "\n")
+
+
+def fetch_text(out, own=None):
+    """One article, or paragraph of a file of one's own, a line; every 40th is for validation."""
+    try:
+        if own:
+            paragraphs = Path(own).read_text(encoding="utf-8").splitlines()
+        else:
+            paragraphs = [article.text for article in read_wiki(fetch("wiki", out / "download"))]
+    except UnicodeDecodeError as error:
+        sys.exit(f"quickstart: --text {own}: is not UTF-8: {error.reason} at byte {error.start}")
+    lines = [" ".join(paragraph.split()) for paragraph in paragraphs]
+    lines = [line for line in lines if line]
+    if len(lines) < 2:
+        sys.exit(f"quickstart: --text {own}: needs two paragraphs or more, each on a line of its own, got {len(lines)}")
     write(out / "valid.txt", "".join(line + "\n" for line in lines[::40]))
     write(out / "train.txt", "".join(line + "\n" for i, line in enumerate(lines) if i % 40))
     words = sum(len(line.split()) for line in lines)
-    print(f"{len(lines):,} articles, {words:,} words")
+    print(f"{len(lines):,} {'paragraphs' if own else 'articles'}, {words:,} words")
 
 
-def encode(out):
+def encode(out, vocab_size=VOCABULARY):
     import sentencepiece
 
     model = out / "sp.model"
     if not model.exists():
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(out / "train.txt"), model_prefix=str(out / "sp-new"), vocab_size=4000, minloglevel=2
-        )
-        (out / "sp-new.model").rename(model)
+        trained = io.BytesIO()  # to a file it would write without asking whether there was room
+        # not as a file either, whose name would go into the model
+        lines = (out / "train.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines), model_writer=trained, vocab_size=vocab_size, minloglevel=2
+            )
+        except RuntimeError as error:
+            sys.exit(f"quickstart: --vocab-size {vocab_size}: does not suit the text: {' '.join(str(error).split())}")
+        write(model, trained.getvalue())
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for split in ("train", "valid"):
         with open(out / f"{split}.txt", encoding="utf-8") as text:
@@ -63,11 +127,13 @@ def binarize(out):
     shutil.rmtree(temporary, ignore_errors=True)
     command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--workers", 2]
     command += ["--trainpref", out / "train.sp", "--validpref", out / "valid.sp", "--destdir", temporary]
-    run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        sys.exit(f"quickstart: fairseq-preprocess failed: {(done.stdout.strip().splitlines() or [''])[-1]}")
     temporary.rename(out / "data-bin")
 
 
-def pretrain(out):
+def pretrain(out, updates, lock):
     import torch
 
     gpu = torch.cuda.is_available()
@@ -79,10 +145,12 @@ def pretrain(out):
         --encoder-attention-heads 4 --max-positions {LENGTH}
         --dropout 0.0 --attention-dropout 0.0
         --optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0
-        --lr 0.002 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update {UPDATES} --max-update {UPDATES}
+        --lr 0.002 --lr-scheduler polynomial_decay --warmup-updates {min(100, updates // 10)}
+        --total-num-update {updates} --max-update {updates}
         --batch-size {BATCH} --num-workers 1 --seed 1
-        --save-interval-updates 500 --keep-interval-updates 1 --no-epoch-checkpoints --validate-interval 100
-        --validate-interval-updates 1000 --log-format simple --log-interval 100
+        --save-interval-updates {min(500, -(-updates // 6))} --keep-interval-updates 1 --no-epoch-checkpoints
+        --validate-interval-updates {min(1000, -(-updates // 3))} --validate-interval 100
+        --log-format simple --log-interval {min(100, updates)}
     """.split()
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model", "--save-dir", out / "checkpoints"]
     command += ["--fp16"] if gpu else ["--cpu"]
@@ -91,24 +159,58 @@ def pretrain(out):
     )
     # batches this small gain nothing from more threads, and threads that wait for each other lose much on a busy machine
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with open(out / "train.log", "a") as log:
+    with open(out / "train.log", "ab+") as log:
+        if log.tell():
+            log.seek(-1, os.SEEK_END)
+            if log.read(1) != b"\n":  # of a run for which the disk was full
+                log.write(b"\n")
+        log.flush()
+        begin = log.tell()
+        # the log is the training's own, and so is the lock: killed, we leave a training that goes on, logs, and is waited for
         process = subprocess.Popen(
-            [str(part) for part in command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
+            [str(part) for part in command], stdout=log, stderr=subprocess.STDOUT, env=environment, pass_fds=[lock]
         )
-        for line in process.stdout:
-            log.write(line)
-            log.flush()
-            shown = re.search(r"\| (train_inner|valid) \| (.*)", line)
-            if shown:
-                print("  " + shown.group(2).replace("valid on 'valid' subset | ", "validation: "), flush=True)
+        show_log(process, out / "train.log", begin)
     if process.wait():
         tail = (out / "train.log").read_text().strip().splitlines()[-15:]
         sys.exit("\n".join(tail) + f"\nquickstart: training failed, see {out / 'train.log'}")
     write(out / "pretrained", "done\n")
+
+
+def show_log(process, path, begin):
+    """Print what a training writes to its log, from byte ``begin``, until it ends."""
+    with open(path, encoding="utf-8", errors="replace") as log:
+        log.seek(begin)
+        half = ""
+        while True:
+            ended = process.poll() is not None
+            line = log.readline()
+            if not line:
+                if ended:
+                    return
+                time.sleep(0.2)
+                continue
+            half += line
+            if half.endswith("\n"):
+                shown = re.search(r"\| (train_inner|valid) \| (.*)", half)
+                if shown:
+                    print("  " + shown.group(2).replace("valid on 'valid' subset | ", "validation: "), flush=True)
+                half = ""
+
+
+def sentences_of(out):
+    """Beginnings of the validation text that fit in a row, the middle word masked."""
+    import sentencepiece
+
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(out / "sp.model"))
+    found = []
+    for line in (out / "valid.txt").read_text(encoding="utf-8").splitlines()[:3]:
+        words = line.split()
+        while len(words) > 1 and len(pieces.encode(" ".join(words))) > LENGTH - 3:
+            words.pop()
+        words[len(words) // 2] = "<mask>"
+        found.append(" ".join(words))
+    return found
 
 
 def report(out):
@@ -116,7 +218,8 @@ def report(out):
     text = (out / "train.log").read_text()
     updates = {int(n): line for line, n in re.findall(r"(train_inner \| .*?num_updates=(\d+).*)", text)}
     last = updates[max(updates)]
-    validations = re.findall(r"valid on 'valid' subset \| loss ([\d.]+).*?ppl ([\d.]+).*?num_updates (\d+)", text)
+    found = re.findall(r"valid on 'valid' subset \| loss ([\d.]+).*?ppl ([\d.]+).*?num_updates (\d+)", text)
+    validations = {int(update): (loss, ppl) for loss, ppl, update in found}
 
     def value(name):
         return re.search(rf"\b{name}=([\d.e+-]+)", last).group(1)
@@ -124,7 +227,7 @@ def report(out):
     print(f"asked: corruption rate {CORRUPTION}, prediction rate {PREDICTION}")
     rates = f"corruption rate {value('corruption_rate')}, prediction rate {value('prediction_rate')}"
     print(f"measured at update {max(updates)}: {rates}")
-    for loss, ppl, update in validations:
+    for update, (loss, ppl) in sorted(validations.items()):
         print(f"validation at update {update}: {loss} bits a predicted token, perplexity {ppl}")
     vocabulary = len((out / "data-bin" / "dict.txt").read_text().splitlines())
     print(f"(guessing among {vocabulary:,} pieces: {math.log2(vocabulary):.2f} bits)")
@@ -132,25 +235,52 @@ def report(out):
 
 
 def main():
-    out = Path(sys.argv[1]).resolve()
-    out.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser(
+        description="Pretrain a small RoBERTa with separate corruption and prediction rates."
+    )
+    parser.add_argument("out", nargs="?", default=ROOT / "quickstart-run", help="folder (default: quickstart-run)")
+    parser.add_argument(
+        "--text", help="UTF-8 text of your own, a paragraph a line (default: Wikipedia's lead sections)"
+    )
+    parser.add_argument("--updates", type=int, default=UPDATES, help=f"of pretraining (default: {UPDATES})")
+    parser.add_argument("--vocab-size", type=int, default=VOCABULARY, help=f"pieces (default: {VOCABULARY})")
+    args = parser.parse_args()
+    if args.updates < 1:
+        sys.exit(f"quickstart: --updates must be at least 1, got {args.updates}")
+    out = Path(args.out).resolve()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = keep_others_out(out)
+        check_settings(args, out)
+        work(args, out, lock)
+    except OSError as error:
+        sys.exit(f"quickstart: {error.filename or out}: {error.strerror or error}")
+
+
+def work(args, out, lock):
     start = time.time()
+    source = args.text or "lead sections of the English Wikipedia"
     steps = [
-        ("[2/6] text: lead sections of the English Wikipedia", out / "train.txt", fetch_text),
-        ("[3/6] sentencepiece model and pieces", out / "valid.sp", encode),
-        ("[4/6] fairseq-preprocess", out / "data-bin", binarize),
-        (f"[5/6] pretraining, {UPDATES} updates of {BATCH} x {LENGTH} tokens", out / "pretrained", pretrain),
+        (f"[2/6] text: {source}", out / "train.txt", lambda: fetch_text(out, args.text)),
+        ("[3/6] sentencepiece model and pieces", out / "valid.sp", lambda: encode(out, args.vocab_size)),
+        ("[4/6] fairseq-preprocess", out / "data-bin", lambda: binarize(out)),
+        (
+            f"[5/6] pretraining, {args.updates} updates of {BATCH} x {LENGTH} tokens",
+            out / "pretrained",
+            lambda: pretrain(out, args.updates, lock),
+        ),
     ]
     for title, done, step in steps:
         print(f"\n== {title}", flush=True)
         if done.exists():
             print(f"{done} is there already")
         else:
-            step(out)
+            step()
     print("\n== [6/6] what it learned and what was measured", flush=True)
     command = [sys.executable, "-W", "ignore", "-m", "fairseq_maskplugins.cli.main", "fill-mask"]
     command += [out / "checkpoints" / "checkpoint_last.pt", out / "data-bin", "--topk", 5]
-    command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model", *SENTENCES]
+    command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model"]
+    command += sentences_of(out) if args.text else SENTENCES
     run(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     report(out)
     print(f"took {time.time() - start:.0f} s without the environment; everything is in {out}")

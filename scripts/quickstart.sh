@@ -3,9 +3,9 @@
 # Sets up what it needs, shows what it does, skips what is done, and goes on where it was interrupted.
 #
 #   bash scripts/quickstart.sh [OUTPUT_DIR]        (default: quickstart-run)
+#   bash scripts/quickstart.sh OUTPUT_DIR --text my.txt --updates 10000 --vocab-size 8000
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-cd "$ROOT"
 
 python=""
 for version in 3.11 3.12 3.13 3.10 3.9; do
@@ -14,4 +14,4 @@ done
 [ -n "$python" ] || { echo "no Python 3.9 to 3.13 found" >&2; exit 1; }
 say "[1/6] environment"
 make_env "$ROOT/.venv/quickstart-$version" "$python" sentencepiece
-exec "$ROOT/.venv/quickstart-$version/bin/python" "$ROOT/scripts/quickstart.py" "${1:-$ROOT/quickstart-run}"
+exec "$ROOT/.venv/quickstart-$version/bin/python" "$ROOT/scripts/quickstart.py" "$@"

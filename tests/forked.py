@@ -24,6 +24,7 @@ MODULES = (
     "fairseq_cli.hydra_train",
     "fairseq_maskplugins.cli.main",
     "block",  # a block of Python in a page, written to a folder of its own
+    "quickstart",
 )
 # pytest: it is what __main__ is in the parent, and children import that
 PRELOAD = ["pytest", "torch", "fairseq", "sentencepiece"]
@@ -50,13 +51,14 @@ def _default_path():
 
 class Forked:
     """What of ``subprocess.Popen`` the harness needs, for a command that :func:`can_fork`. It leads a session of its own,
-    and its standard error goes where its standard output does."""
+    and its standard error goes where its standard output does. ``prepare``, a function that can be pickled, is called in it
+    just before the command begins."""
 
-    def __init__(self, command, cwd=None, env=None):
+    def __init__(self, command, cwd=None, env=None, prepare=None):
         handle, self.log = tempfile.mkstemp(suffix=".log")
         os.close(handle)
         folder, environment = str(cwd or os.getcwd()), {**os.environ, **(env or {})}
-        arguments = ([str(part) for part in command[2:]], folder, environment, _default_path(), self.log)
+        arguments = ([str(part) for part in command[2:]], folder, environment, _default_path(), self.log, prepare)
         self.process = _context().Process(target=_run, args=arguments)
         self.process.start()
         self.pid = self.process.pid
@@ -86,7 +88,7 @@ class Forked:
         return text
 
 
-def _run(arguments, folder, environment, path, log):
+def _run(arguments, folder, environment, path, log, prepare):
     os.setsid()
     multiprocessing.set_start_method(None, force=True)  # or data workers would be forked from a server as well
     with open(log, "wb") as file:
@@ -101,6 +103,8 @@ def _run(arguments, folder, environment, path, log):
     sys.argv = arguments
     extra = [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part and part not in path]
     sys.path[:] = [folder, *extra, *path]
+    if prepare is not None:
+        prepare()
     try:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     except SystemExit as error:

@@ -1,6 +1,8 @@
 """Files are there whole or not at all."""
 
+import fcntl
 import os
+import platform
 import resource
 import signal
 
@@ -9,7 +11,7 @@ import pytest
 
 from fairseq_maskplugins.child_tuning import maskfile
 from fairseq_maskplugins.errors import UsageError
-from fairseq_maskplugins.files import replacing, write_file
+from fairseq_maskplugins.files import remove_abandoned, replacing, working_folder, write_file
 
 
 def write(path, text):
@@ -24,7 +26,7 @@ def test_a_file_is_replaced_at_the_end(tmp_path):
     try:
         with replacing(str(path)) as temporary:
             write(temporary, "new")
-            assert path.read_text() == "old" and os.path.dirname(temporary) == str(tmp_path)
+            assert path.read_text() == "old" and os.path.dirname(os.path.dirname(temporary)) == str(tmp_path)
     finally:
         os.umask(before)
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["out"]
@@ -77,3 +79,61 @@ def test_pipes_and_devices_stay_and_links_are_followed(tmp_path):
     write_file(str(tmp_path / "other"), b"page")
     assert (tmp_path / "other").is_symlink() and (tmp_path / "file").read_text() == "page"
     assert sorted(os.listdir(tmp_path)) == ["file", "link", "other", "pipe"]
+
+
+def leave(folder, name, host):
+    """What a process that was killed leaves."""
+    (folder / name / "deep").mkdir(parents=True)
+    (folder / name / "deep" / "half").write_text("half")
+    if host is not None:
+        (folder / name / ".fairseq_maskplugins-lock").write_text(host)
+    return folder / name
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    """Nothing else is: what a living process holds, what is another machine's, what only has such a name."""
+    gone = [leave(tmp_path, f"{name}.part", platform.node()) for name in ("out.0123abcd", "other file.00000000")]
+    gone.append(leave(tmp_path, "early.0123abcd.part", ""))
+    (tmp_path / "empty.0123abcd.part").mkdir()
+    held = leave(tmp_path, "held.0123abcd.part", platform.node())
+    stay = [held, leave(tmp_path, "elsewhere.0123abcd.part", "another-machine")]
+    stay += [leave(tmp_path, "mine.0123abcd.part", None), leave(tmp_path, "mine.part", platform.node())]
+    with open(held / ".fairseq_maskplugins-lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        write_file(str(tmp_path / "out"), b"new")
+    assert sorted(path.name for path in stay) + ["out"] == sorted(os.listdir(tmp_path))
+    assert all((path / "deep" / "half").exists() for path in stay)
+    write_file(str(tmp_path / "out"), b"new")
+    assert not held.exists()
+
+
+def test_a_folder_is_held_while_it_is_worked_in(tmp_path):
+    with working_folder(str(tmp_path / "place")) as folder:
+        remove_abandoned(str(tmp_path))
+        assert os.listdir(folder) == [".fairseq_maskplugins-lock"]
+        with pytest.raises(KeyboardInterrupt):
+            with working_folder(str(tmp_path / "place")) as other:
+                assert other != folder
+                raise KeyboardInterrupt
+        assert [str(path) for path in tmp_path.iterdir()] == [folder]
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_of_libraries_that_make_them_private_are_like_others(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with replacing(str(tmp_path / "out")) as temporary:
+            write(temporary, "new")
+            os.chmod(temporary, 0o600)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_link_itself_can_be_replaced(tmp_path):
+    (tmp_path / "pretrained").write_text("old")
+    (tmp_path / "last").symlink_to("pretrained")
+    with replacing(str(tmp_path / "last"), follow=False) as temporary:
+        write(temporary, "new")
+    assert (tmp_path / "pretrained").read_text() == "old"
+    assert (tmp_path / "last").read_text() == "new" and not (tmp_path / "last").is_symlink()

@@ -4,8 +4,6 @@ import argparse
 import os
 from typing import Any, Dict, Tuple
 
-import torch
-
 from ..compat import load_dictionary
 from ..correct_embeddings.checkpoint import (
     CheckpointError,
@@ -18,6 +16,7 @@ from ..correct_embeddings.checkpoint import (
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
 from ..files import find_place, replacing
+from ..saving.write import save
 from .as_json import add_json_option, reporting
 from .checkpoint_file import load_checkpoint_file
 
@@ -64,8 +63,8 @@ def run(args: argparse.Namespace) -> None:
         except Exception as error:  # a tensor of any shape, options of any types
             said = " ".join(str(error).split())[:200]
             raise UsageError(f"{args.input}: its tensors and settings can't be read: {said}") from None
-        with replacing(args.output, also=(RuntimeError,)) as temporary:
-            torch.save(state, temporary)
+        with replacing(args.output) as temporary:
+            save(state, temporary)
         print("\n".join(lines + [f"wrote {args.output}"]))
         report["output"] = args.output
 

@@ -6,18 +6,18 @@ written under a temporary name and renamed, so that a reader never meets half of
 the first of them to write it.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
-import tempfile
 import unicodedata
-from contextlib import contextmanager
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from ..errors import UsageError
+from ..files import replacing
 from .phrase_hash import hash_phrases
 from .phrase_list import parse_phrases, read_bytes
 
@@ -128,7 +128,7 @@ def _user_folder() -> str:
     return os.path.join(base, "fairseq_maskplugins")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
     """One process at a time; the list itself is what is locked, so that nothing is left behind. File systems that lock
     nothing (some network ones) cost work done twice, not correctness: a cache appears whole, by renaming."""
@@ -137,11 +137,11 @@ def _locked(path: str) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    with open(path, "rb") as file:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            logger.debug(f"{path}: this file system does not lock")
+            fcntl.flock(stack.enter_context(open(path, "rb")), fcntl.LOCK_EX)
+        except OSError as error:  # it has been read; should it be gone since, that is all that is needed of it
+            logger.debug(f"{path}: can't lock it: {error}")
         yield
 
 
@@ -152,23 +152,17 @@ def _layout(info: Dict[str, Any]) -> List[Tuple[Any, int]]:
 
 def _write(place: str, built: PhraseTable, key: str) -> bool:
     """Write a cache; False where that can't be done (a read-only folder, a full disk)."""
-    temporary = None
     try:
         os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f"{os.path.basename(place)}.", dir=os.path.dirname(place) or ".")
-        with os.fdopen(handle, "wb") as file:
-            arrays = [
-                a.tobytes().ljust(-(-a.nbytes // 8) * 8, b"\0") for a in (built.table, built.begins, built.bitmap)
-            ]
-            info = {**built.info, "key": key, "digest": _digest(arrays)}
-            file.write((_MAGIC + json.dumps(info).encode()).ljust(_HEADER))
-            file.writelines(arrays)
-        os.chmod(temporary, 0o644)  # ranks of other users read it too
-        os.replace(temporary, place)
-    except OSError as error:
+        arrays = [a.tobytes().ljust(-(-a.nbytes // 8) * 8, b"\0") for a in (built.table, built.begins, built.bitmap)]
+        info = {**built.info, "key": key, "digest": _digest(arrays)}
+        with replacing(place) as temporary:
+            with open(temporary, "wb") as file:
+                file.write((_MAGIC + json.dumps(info).encode()).ljust(_HEADER))
+                file.writelines(arrays)
+            os.chmod(temporary, 0o644)  # ranks of other users read it too
+    except (OSError, UsageError) as error:
         logger.debug(f"{place}: no cache: {error}")
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         return False
     return True
 

@@ -1,14 +1,14 @@
 """Counting on one machine with DuckDB, in a given amount of memory and otherwise on disk (no fairseq)."""
 
+import contextlib
 import os
 import re
-import shutil
-import tempfile
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
 from ..errors import UsageError
+from ..files import working_folder
 from . import sql
 from .count import Partial, count_batch
 from .coverage import PhraseTable, cover_batch
@@ -75,12 +75,16 @@ class DuckEngine:
             raise UsageError(
                 "--engine duckdb needs the package duckdb: pip install 'fairseq_maskplugins[pmi]'"
             ) from None
-        self.duckdb, self.memory_limit, self.progress = duckdb, memory_limit, progress
+        self.duckdb, self.memory_limit, self.temp_dir, self.progress = duckdb, memory_limit, temp_dir, progress
+        # a file that can't be written ends the statement, or the commit after it, or the whole database
+        self.disk_errors = (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException)
+        self.stack = contextlib.ExitStack()
         try:
-            self.folder = tempfile.mkdtemp(prefix="pmi-build-", dir=temp_dir)
+            self.folder = self.stack.enter_context(working_folder(os.path.join(temp_dir, "pmi-build")))
         except OSError as error:
-            raise UsageError(f"--temp-dir {temp_dir}: can't write there: {error.strerror}") from None
+            raise self._no_room(error.strerror) from None
         try:
+            os.chmod(self.folder, 0o700)  # it holds the text
             self.db = duckdb.connect(os.path.join(self.folder, "counts.duckdb"))
             for setting in (
                 f"memory_limit = '{limit // 1024}KiB'",
@@ -90,8 +94,11 @@ class DuckEngine:
             ):
                 self.db.execute(f"SET {setting}")
             self.db.execute("PRAGMA disable_checkpoint_on_shutdown")  # the database is thrown away
+        except self.disk_errors as error:
+            self.stack.close()
+            raise self._no_room(error) from None
         except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.stack.close()
             raise
 
     def __enter__(self) -> "DuckEngine":
@@ -99,9 +106,13 @@ class DuckEngine:
 
     def __exit__(self, *unused: object) -> None:
         try:
-            self.db.close()
+            with contextlib.suppress(*self.disk_errors):  # it is thrown away
+                self.db.close()
         finally:  # an interrupt may reach us as late as here
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.stack.close()
+
+    def _no_room(self, reason: object) -> UsageError:
+        return UsageError(f"--temp-dir {self.temp_dir}: can't write there: {' '.join(str(reason).split())[:300]}")
 
     def _run(self, query: str):
         try:
@@ -113,8 +124,8 @@ class DuckEngine:
                 f"--memory-limit {self.memory_limit} is too small for this text, or the disk of --temp-dir is full; "
                 "give more of it, or fewer --threads"
             ) from None
-        except self.duckdb.IOException as error:
-            raise UsageError(f"--temp-dir: can't write there: {' '.join(str(error).split())[:200]}") from None
+        except self.disk_errors as error:
+            raise self._no_room(error) from None
         except RuntimeError as error:  # what an interrupt in another moment of the query leads to
             if "interrupt" in str(error).lower():
                 raise KeyboardInterrupt from None

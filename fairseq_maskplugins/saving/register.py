@@ -1,0 +1,98 @@
+"""fairseq's saving of checkpoints, and what it says when a run can't go on, under our ``--user-dir``."""
+
+import contextlib
+import functools
+import os
+import time
+from typing import Any, Callable, Iterator
+
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+
+from ..errors import UsageError
+from ..files import remove_abandoned, replacing
+from . import write
+from .endings import explain_failure
+
+TRIES, PAUSE = 3, 2.5  # fairseq's own: a disk behind a network may come back
+
+
+def _once(module: Any, name: str, make: Callable[[Any], Any], wrap: Callable[[Any], Any] = lambda f: f) -> None:
+    old = getattr(module, name)
+    if not getattr(old, "of_maskplugins", False):
+        new = functools.wraps(old)(make(old))
+        new.of_maskplugins = True
+        setattr(module, name, wrap(new))
+
+
+def _save_whole(save: Any) -> Any:
+    """fairseq tries three times to write to the same open file: where the first try fails and the second does not, the
+    checkpoint has half of one before it, and can't be read. Here each try begins at the beginning."""
+
+    def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
+        if async_write or not PathManager.supports_rename(filename):
+            return save(obj, filename, async_write=async_write)
+        for left in reversed(range(TRIES)):
+            try:
+                with _replacing(filename) as temporary:
+                    return write.save(obj, temporary)
+            except UsageError:
+                if not left:
+                    raise
+                time.sleep(PAUSE)
+
+    return torch_persistent_save
+
+
+@contextlib.contextmanager
+def _replacing(filename: str) -> Iterator[str]:
+    try:
+        with replacing(filename, follow=False) as temporary:
+            yield temporary
+    except UsageError as error:
+        raise UsageError(f"{error}; what was saved before is whole, and the same command goes on from there") from None
+
+
+def _copy_whole(copy: Any) -> Any:
+    """fairseq writes ``checkpoint_1_500.pt`` to a temporary name and renames it, but then copies it byte by byte over
+    ``checkpoint_last.pt``: a run that is killed in that moment leaves half a file, and can't be resumed."""
+
+    def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+        if "://" in str(dst_path) or (os.path.lexists(dst_path) and not overwrite):
+            return copy(src_path, dst_path, overwrite=overwrite)
+        with _replacing(dst_path) as temporary:
+            copy(src_path, temporary, overwrite=True)
+        return dst_path
+
+    return copy_whole
+
+
+def _verify(verify: Any) -> Any:
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        try:
+            verify(save_dir)
+        except OSError as error:
+            raise UsageError(f"--save-dir {save_dir}: can't write there: {error.strerror or error}") from None
+        remove_abandoned(save_dir)
+
+    return verify_checkpoint_directory
+
+
+def _explain(call: Any) -> Any:
+    def call_main(cfg: Any, main: Any, **kwargs: Any) -> Any:
+        try:
+            return call(cfg, main, **kwargs)
+        except Exception as error:  # of this process, or what torch passes on of one that it started
+            said = explain_failure(str(error))
+            if said is None:
+                raise
+            raise UsageError(said) from None
+
+    return call_main
+
+
+_once(checkpoint_utils, "torch_persistent_save", _save_whole)
+_once(checkpoint_utils, "verify_checkpoint_directory", _verify)
+_once(PathManager, "copy", _copy_whole, staticmethod)
+_once(distributed_utils, "call_main", _explain)

@@ -1,0 +1,71 @@
+"""What is said when a run can't go on. The runs themselves: ``faults/``."""
+
+import io
+
+import pytest
+import torch
+
+from fairseq_maskplugins.saving import write
+from fairseq_maskplugins.saving.endings import explain_failure
+
+WORKER = "fewer --num-workers need less of; run the same command again, it goes on from the last checkpoint"
+
+
+@pytest.mark.parametrize(
+    "message, expected",
+    [
+        (
+            "DataLoader worker (pid 12) is killed by signal: Killed. ",
+            "a data worker (process 12) has died (killed by signal: ",
+        ),
+        (
+            "DataLoader worker (pid(s) 12, 13) exited unexpectedly",
+            "a data worker (process 12, 13) has died (unexpectedly)",
+        ),
+        (
+            "DataLoader worker (pid 7) exited unexpectedly with exit code 1. Details are lost due to multiprocessing.",
+            "a data worker (process 7) has died (unexpectedly with exit code 1);",
+        ),
+        (
+            "[../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:22",
+            "another rank has gone (connection closed by peer): its own output says why; run the same command again",
+        ),
+        (
+            "[gloo/transport/tcp/pair.cc:1] Read error: Connection reset by peer",
+            "another rank has gone (connection reset by",
+        ),
+    ],
+)
+def test_what_has_gone(message, expected):
+    said = explain_failure(message)
+    assert said.startswith(expected) and "\n" not in said
+    assert said.endswith(WORKER) == ("worker" in message)
+
+
+@pytest.mark.parametrize(
+    "message", ["CUDA out of memory", "Connection reset by peer", "size mismatch for gloo.weight", ""]
+)
+def test_other_errors_are_left_alone(message):
+    assert explain_failure(message) is None
+
+
+def test_a_write_that_fails_is_the_error_that_is_raised(tmp_path, monkeypatch):
+    """The first of them, whatever comes after, and none of torch's own."""
+
+    class Full(io.FileIO):
+        left = 2
+
+        def write(self, data):
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(28 if self.left == -1 else 5, "of the disk")
+            return super().write(data)
+
+    monkeypatch.setattr("builtins.open", Full)
+    with pytest.raises(OSError) as raised:
+        write.save([torch.zeros(5000)] * 3 + [torch.ones(5000)], str(tmp_path / "out"))
+    assert raised.value.errno == 28
+    monkeypatch.setattr(Full, "left", 10_000)
+    write.save([torch.ones(5)], str(tmp_path / "out"))
+    monkeypatch.undo()
+    assert torch.load(tmp_path / "out")[0].tolist() == [1.0] * 5
