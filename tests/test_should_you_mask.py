@@ -69,7 +69,7 @@ def test_a_killed_study_goes_on(text, tmp_path):
     study = subprocess.Popen(
         command(out, "--text", text, *OPTIONS), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    first = out / "runs" / "0.4-seed1-pretrain.json"
+    first = out / "runs" / "0.2-0.4-seed1-pretrain.json"
     deadline = time.monotonic() + 120
     while not first.exists():
         assert study.poll() is None and time.monotonic() < deadline, study.stdout.read().decode()
@@ -85,7 +85,7 @@ def test_a_killed_study_goes_on(text, tmp_path):
         assert (out / "runs" / name).stat().st_mtime_ns == changed, f"{name} was run again"
     results = json.loads((out / "results.json").read_text())
     assert [(r["setting"], r["seed"]) for r in results["runs"]] == [
-        (setting, seed) for seed in (1, 2) for setting in ("none", "0.4", "0.2-0.4")
+        (setting, seed) for seed in (1, 2) for setting in ("none", "0.2-0.4")
     ]
     for run in results["runs"]:
         assert 0 <= run["harbour"]["test"] <= 100 and 0 <= run["harbour"]["dev"] <= 100
@@ -100,7 +100,7 @@ def test_a_killed_study_goes_on(text, tmp_path):
         "40%",
         "20% corrupted, 40% predicted",
     ]
-    tests = [run["harbour"]["test"] for run in results["runs"] if run["setting"] == "0.4"]
+    tests = [run["harbour"]["test"] for run in results["runs"] if run["setting"] == "0.2-0.4"]
     assert f"{sum(tests) / 2:.1f} ± " in lines[3] and f"({min(tests):.1f} to {max(tests):.1f})" in lines[3]
     assert (out / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -141,12 +141,14 @@ def test_the_table_by_hand(tmp_path):
     runs = [run_of("0.4", seed, (0.4, 0.4), 7 + seed, score, 100 * seed) for seed, score in ((1, 50), (2, 53), (3, 59))]
     runs += [run_of("none", 1, None, None, 40, 400)]
     settings = dict.fromkeys(("updates", "rows", "length", "finetune_updates"), "1")
-    text = report.write_table(runs, ["task"], settings, {"task": {"train": 10, "test": 2000}})
+    times = report.sum_times(runs)
+    assert times == {"processor": 60.0, "wall": 46.0, "interrupted": 0}
+    text = report.write_table(runs, ["task"], settings, {"task": {"train": 10, "test": 2000}}, times, 0.15)
     lines = text.splitlines()
     assert lines[2] == "| 40% | 9.000 ± 1.000 (8.000 to 10.000) | 54.0 ± 4.6 (50.0 to 59.0) | 6 |"
     assert lines[3] == "| no pretraining | - | 40.0 | - |"
     assert "10 labelled texts, 2,000 in the test" in text
-    assert report.sum_times(runs) == {"processor": 60.0, "wall": 46.0, "interrupted": 0}
+    assert "1 minutes of processor time in 1 minutes" in text
 
 
 @pytest.mark.parametrize(
@@ -162,6 +164,14 @@ def test_wrong_options_are_named(options, message, tmp_path):
     done = harness.run(command(tmp_path / "out", *options))
     assert done.returncode in (1, 2) and message in done.stdout.splitlines()[-1]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_step_that_fails_is_named_with_its_log(text, tmp_path):
+    done = harness.run(command(tmp_path / "out", "--text", text, *OPTIONS, "--vocabulary", 9000))
+    line = done.stdout.splitlines()[-1]
+    assert done.returncode == 1 and f"{tmp_path / 'out' / 'prepare.log'}: the command failed, with status 1: " in line
+    assert "--vocabulary 9000: sentencepiece can't make it of" in line
+    assert not (tmp_path / "out" / "data").exists()
 
 
 def test_wrong_texts_are_named(text, tmp_path):

@@ -159,6 +159,7 @@ def main():
     args = parser.parse_args()
     temporary = args.out.with_name(args.out.name + ".part")
     binarise(args.text, temporary, args.vocabulary)
+    shutil.rmtree(args.out, ignore_errors=True)
     os.replace(temporary, args.out)
 
 

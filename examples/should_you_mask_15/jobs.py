@@ -135,6 +135,7 @@ def run_chains(chains, jobs):
     waiting, running = deque(chain for chain in todo if chain), {}
     began = time.time()
     if waiting:
+        print(f"{total - done} of {total} steps to do, {jobs} at a time", flush=True)
         preload()
     try:
         while waiting or running:

@@ -4,8 +4,6 @@ import io
 import os
 import statistics
 
-TITLES = {"loss": "loss at {rate:.0%} masks, bits", "task": "{task}, accuracy in %"}
-
 
 def summarise(values):
     """``(mean, standard deviation of a sample, lowest, highest)``; the deviation is None for a single value."""
@@ -58,12 +56,11 @@ def sum_times(runs):
     }
 
 
-def write_table(runs, tasks, settings, rows, rate=0.15):
+def write_table(runs, tasks, settings, rows, times, rate):
     seeds = sorted({run["seed"] for run in runs})
     names = {run["setting"]: name_of(run["rates"]) for run in runs}
-    times = sum_times(runs)
-    columns = ["pretraining: masked", TITLES["loss"].format(rate=rate)]
-    columns += [TITLES["task"].format(task=task) for task in tasks] + ["pretraining, processor s"]
+    columns = ["pretraining: masked", f"loss at {rate:.0%} masks, bits"]
+    columns += [f"{task}, accuracy in %" for task in tasks] + ["pretraining, processor s"]
     losses = gather(runs, "loss", "loss")
     scores = {task: gather(runs, task, "test") for task in tasks}
     spent = gather([run for run in runs if run.get("pretrain", {}).get("whole")], "pretrain", "processor_seconds")
@@ -80,12 +77,17 @@ def write_table(runs, tasks, settings, rows, rate=0.15):
         f"Mean ± standard deviation (lowest to highest) over {len(seeds)} seed{'s' * (len(seeds) > 1)} "
         f"({', '.join(map(str, seeds))}). {settings['updates']} updates of {settings['rows']} rows of {settings['length']} "
         f"tokens, then {settings['finetune_updates']} of 32 texts; scores on the test texts after the last one. {sizes}. "
-        f"All steps together: {times['processor'] / 60:.0f} minutes of processor time in {times['wall'] / 60:.0f} minutes.",
+        f"All steps together: {times['processor'] / 60:.0f} minutes of processor time in {times['wall'] / 60:.0f} minutes"
+        + (
+            f"; of {times['interrupted']} that were interrupted only the last part counts."
+            if times["interrupted"]
+            else "."
+        ),
     ]
     return "\n".join(lines) + "\n"
 
 
-def draw(runs, tasks, path):
+def draw(runs, tasks, path, rate):
     """Score against masking rate, a panel for each task, and the loss: mean with lowest and highest of the seeds.
 
     Settings with one rate are joined by a line; those with two stand at the side, no pretraining is a band.
@@ -97,7 +99,7 @@ def draw(runs, tasks, path):
     single = [name for name, pair in rates.items() if pair and pair[0] == pair[1]]
     pairs = [name for name, pair in rates.items() if pair and pair[0] != pair[1]]
     panels = [(task, gather(runs, task, "test"), "accuracy, %") for task in tasks]
-    panels.append(("held-out text, 15% masked", gather(runs, "loss", "loss"), "loss, bits"))
+    panels.append((f"held-out text, {rate:.0%} masked", gather(runs, "loss", "loss"), "loss, bits"))
     figure = Figure(figsize=(3.9 * len(panels), 3.6))
     FigureCanvasAgg(figure)
     for axes, (title, values, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):

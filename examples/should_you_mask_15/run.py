@@ -185,8 +185,7 @@ def prepare(args):
     for task in args.tasks:
         args.classes[task], rows[task] = data.count_labels(text, task)
     command = [HERE / "data.py", text, args.out / "data", "--vocabulary", args.vocabulary]
-    if not (args.out / "data").exists():
-        run_chains([[Step(args.out / "prepare", command, lambda text: {})]], 1)
+    run_chains([[Step(args.out / "prepare", command, lambda log: {})]], 1)
     return rows
 
 
@@ -252,11 +251,13 @@ def main():
         except KeyboardInterrupt:
             sys.exit("interrupted; the same command goes on")
         runs = collect(args)
-        text = report.write_table(runs, args.tasks, settings, rows)
-        results = {"settings": settings, "rows": rows, "times": report.sum_times(runs), "runs": runs}
+        prepared = json.loads((args.out / "prepare.json").read_text())
+        times = report.sum_times([{"prepare": prepared}, *runs])
+        text = report.write_table(runs, args.tasks, settings, rows, times, COMMON_RATE)
+        results = {"settings": settings, "rows": rows, "times": times, "runs": runs}
         data.write(args.out / "results.json", json.dumps(results, indent=1) + "\n")
         data.write(args.out / "table.md", text)
-        report.draw(runs, args.tasks, args.out / "figure.png")
+        report.draw(runs, args.tasks, args.out / "figure.png", COMMON_RATE)
     print(f"\n{text}\n{args.out / 'table.md'}, figure.png, results.json")
 
 
