@@ -104,13 +104,13 @@ def draw(runs, tasks, path, rate):
     FigureCanvasAgg(figure)
     for axes, (title, values, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
         places = {name: 100 * rates[name][0] for name in single}
-        places.update({name: 105 + 18 * i for i, name in enumerate(pairs)})
+        places.update({name: 108 + 22 * i for i, name in enumerate(pairs)})
         if "none" in values:
             mean, _, low, high = summarise(values["none"])
             axes.axhspan(low, high, color="0.9", lw=0)
             axes.axhline(mean, color="0.5", lw=1, ls="--", label="no pretraining")
         for names, style, color, legend in (
-            (single, "o-", "C0", "as many predicted as masked"),
+            (single, "o-", "C0", "as many predicted as masked (bars: all seeds)"),
             (pairs, "s", "C1", "masked / predicted"),
         ):
             names = [name for name in names if name in values]
@@ -119,7 +119,7 @@ def draw(runs, tasks, path, rate):
             stats = [summarise(values[name]) for name in names]
             bars = [[mean - low for mean, _, low, _ in stats], [high - mean for mean, _, _, high in stats]]
             x = [places[name] for name in names]
-            axes.errorbar(x, [s[0] for s in stats], bars, fmt=style, color=color, capsize=3, lw=1.3, label=legend)
+            axes.errorbar(x, [s[0] for s in stats], bars, fmt=style, color=color, capsize=3, ms=5, lw=1.3, label=legend)
             for name in names:
                 axes.plot([places[name]] * len(values[name]), values[name], ".", color=color, alpha=0.45, ms=5)
         axes.set_xticks(

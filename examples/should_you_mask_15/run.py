@@ -46,7 +46,8 @@ def pretrain_command(args, folder, setting, seed):
     return [
         *("fairseq_cli.train", args.out / "data" / "pretrain", *PLUGINS, *args.model_options.split(), *ADAM),
         *"--task decoupled_mlm --criterion decoupled_mlm --sample-break-mode eos --shorten-method truncate".split(),
-        *"--dropout 0.0 --attention-dropout 0.0".split(),
+        # a run that is gone on with after its last update, where the rate is 0, gets no more
+        *"--dropout 0.0 --attention-dropout 0.0 --stop-min-lr 0".split(),
         *("--corruption-rate", corruption, "--prediction-rate", prediction, "--tokens-per-sample", args.length),
         *("--lr", args.lr, "--warmup-updates", updates // 10, "--total-num-update", updates, "--max-update", updates),
         *("--batch-size", args.rows, "--num-workers", 0, "--seed", seed, "--disable-validation"),
