@@ -18,17 +18,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import corpora  # noqa: E402
+from commands import write  # noqa: E402
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"])")
 SPLITS = ("train", "dev", "test")
 HELD_OUT = {"dev": 500, "test": 2000}  # texts of a task that no model sees in training, not even without their labels
-
-
-def write(path, text):
-    """Whole or not at all: to a temporary name first."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def split_texts(downloads, out, labels):

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import runpy
-import shlex
 import signal
 import sys
 import time
@@ -17,9 +16,8 @@ import warnings
 from collections import deque
 from pathlib import Path
 
-from data import write
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from commands import ROOT, quote, write  # noqa: E402
 
 
 class Step:
@@ -42,7 +40,7 @@ class Step:
     def describe(self):
         state = "done" if self.is_done() else "to do"
         start = ["python"] if self.command[0].endswith(".py") else ["python", "-m"]
-        return f"# {self.path.name} ({state})\n" + " ".join(shlex.quote(part) for part in start + self.command)
+        return f"# {self.path.name} ({state})\n" + quote(start + self.command)
 
     def start(self):
         """Fork a process that runs the command; returns its id."""

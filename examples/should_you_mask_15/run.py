@@ -19,7 +19,9 @@ import data
 import report
 from jobs import Step, run_chains
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from commands import PLUGINS, write  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 # what is pretrained: (corruption rate, prediction rate); the pairs are the paper's
 SETTINGS = {
@@ -36,7 +38,6 @@ MODEL = (
     "--arch roberta_base --untie-weights-roberta --encoder-layers 2 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256 "
     f"--encoder-attention-heads 4 --max-positions {LENGTH}"
 )
-PLUGINS = ["--user-dir", ROOT / "fairseq_maskplugins"]
 ADAM = "--optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0 --lr-scheduler polynomial_decay".split()
 
 
@@ -44,7 +45,14 @@ def pretrain_command(args, folder, setting, seed):
     corruption, prediction = SETTINGS[setting]
     updates = args.updates
     return [
-        *("fairseq_cli.train", args.out / "data" / "pretrain", *PLUGINS, *args.model_options.split(), *ADAM),
+        *(
+            "fairseq_cli.train",
+            args.out / "data" / "pretrain",
+            "--user-dir",
+            PLUGINS,
+            *args.model_options.split(),
+            *ADAM,
+        ),
         *"--task decoupled_mlm --criterion decoupled_mlm --sample-break-mode eos --shorten-method truncate".split(),
         # a run that is gone on with after its last update, where the rate is 0, gets no more
         *"--dropout 0.0 --attention-dropout 0.0 --stop-min-lr 0".split(),
@@ -59,7 +67,7 @@ def pretrain_command(args, folder, setting, seed):
 def measure_command(args, checkpoint):
     """The loss on the held-out text, at the common rate, whatever the model was trained at."""
     return [
-        *("fairseq_cli.validate", args.out / "data" / "pretrain", *PLUGINS, "--path", checkpoint),
+        *("fairseq_cli.validate", args.out / "data" / "pretrain", "--user-dir", PLUGINS, "--path", checkpoint),
         *("--task", "decoupled_mlm", "--mask-prob", COMMON_RATE, "--tokens-per-sample", args.length),
         *("--corruption-rate", COMMON_RATE, "--prediction-rate", COMMON_RATE, "--seed", 1, "--valid-subset", "valid"),
         *"--sample-break-mode eos --shorten-method truncate --required-batch-size-multiple 1 --batch-size 256 "
@@ -71,7 +79,7 @@ def finetune_command(args, checkpoint, task, seed):
     updates = args.finetune_updates
     start = ["--finetune-from-model", checkpoint] if checkpoint else []
     return [
-        *("fairseq_cli.train", args.out / "data" / task, *PLUGINS, *args.model_options.split(), *ADAM),
+        *("fairseq_cli.train", args.out / "data" / task, "--user-dir", PLUGINS, *args.model_options.split(), *ADAM),
         *"--task sentence_prediction --criterion sentence_prediction --init-token 0 --separator-token 2".split(),
         *(
             "--num-classes",
@@ -245,7 +253,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated; the same command goes on"))
     args.out.mkdir(parents=True, exist_ok=True)
     with lock(args.out):
-        data.write(args.out / "settings.json", json.dumps(settings, indent=1) + "\n")
+        write(args.out / "settings.json", json.dumps(settings, indent=1) + "\n")
         try:
             rows = prepare(args)
             run_chains(plan(args), args.jobs)
@@ -256,8 +264,8 @@ def main():
         times = report.sum_times([{"prepare": prepared}, *runs])
         text = report.write_table(runs, args.tasks, settings, rows, times, COMMON_RATE)
         results = {"settings": settings, "rows": rows, "times": times, "runs": runs}
-        data.write(args.out / "results.json", json.dumps(results, indent=1) + "\n")
-        data.write(args.out / "table.md", text)
+        write(args.out / "results.json", json.dumps(results, indent=1) + "\n")
+        write(args.out / "table.md", text)
         report.draw(runs, args.tasks, args.out / "figure.png", COMMON_RATE)
     print(f"\n{text}\n{args.out / 'table.md'}, figure.png, results.json")
 
