@@ -54,8 +54,7 @@ def pretrain_command(args, folder, setting, seed):
             *ADAM,
         ),
         *"--task decoupled_mlm --criterion decoupled_mlm --sample-break-mode eos --shorten-method truncate".split(),
-        # a run that is gone on with after its last update, where the rate is 0, gets no more
-        *"--dropout 0.0 --attention-dropout 0.0 --stop-min-lr 0".split(),
+        *"--dropout 0.0 --attention-dropout 0.0".split(),
         *("--corruption-rate", corruption, "--prediction-rate", prediction, "--tokens-per-sample", args.length),
         *("--lr", args.lr, "--warmup-updates", updates // 10, "--total-num-update", updates, "--max-update", updates),
         *("--batch-size", args.rows, "--num-workers", 0, "--seed", seed, "--disable-validation"),
@@ -108,6 +107,7 @@ def logged(text, marker, key):
 
 def read_pretrained(text):
     return {
+        "updates": int(logged(text, "| train_inner | ", "num_updates")),
         "train_loss": logged(text, "| train_inner | ", "loss"),
         "corruption": logged(text, "| train_inner | ", "corruption_rate"),
         "prediction": logged(text, "| train_inner | ", "prediction_rate"),
