@@ -157,7 +157,8 @@ def collect(args):
 
 def check_settings(args):
     """What is in OUT stays; results of other settings must not get into the same table."""
-    free = ("out", "only", "seeds", "jobs", "dry_run")
+    # what the names of the files tell apart, and what changes none of them
+    free = ("out", "only", "seeds", "tasks", "jobs", "dry_run")
     settings = {name: str(value) for name, value in vars(args).items() if name not in free}
     path = args.out / "settings.json"
     if path.exists():
