@@ -27,10 +27,10 @@ def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
 MUTANTS = [
     # rates and plans
     _mutant(
-        "a threshold is off by one: a rate takes depths below it, not at it",
-        "decoupled_mlm/plan.py",
-        "corrupted = (depth <= (count * rates.corruption)[:, None])[:, None, :]",
-        "corrupted = (depth < (count * rates.corruption)[:, None])[:, None, :]",
+        "ranks are off by one: every rate takes one token less",
+        "decoupled_mlm/ranking.py",
+        "np.tile(np.arange(width, dtype=np.float64), rows)",
+        "np.tile(np.arange(1, width + 1, dtype=np.float64), rows)",
         "plan",
     ),
     _mutant(
