@@ -21,7 +21,8 @@ class Mutant(NamedTuple):
 
 
 def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(name, file, old, new, tuple(f"test_{test}.py" for test in tests))
+    named = (test.rpartition("/") for test in tests)
+    return Mutant(name, file, old, new, tuple(f"{folder}{slash}test_{test}.py" for folder, slash, test in named))
 
 
 MUTANTS = [
@@ -143,7 +144,7 @@ MUTANTS = [
     _mutant(
         "the measured prediction rate counts a row once for each copy",
         "decoupled_mlm/criterion.py",
-        'maskable // sample["copies"]',
+        'torch.div(maskable, sample["copies"], rounding_mode="floor")',
         "maskable",
         "criterion",
     ),
@@ -324,8 +325,8 @@ MUTANTS = [
     _mutant(
         "the data term keeps its share of the masks' variance",
         "variance/moments.py",
-        '"data": between - mask / self.masks',
-        '"data": between',
+        "data = self.rows.variance() - mask / self.masks",
+        "data = self.rows.variance()",
         "variance",
     ),
     # to other tools, and files
@@ -339,23 +340,23 @@ MUTANTS = [
     _mutant(
         "a file is written in place: a failure leaves half of it",
         "files.py",
-        'temporary = f"{place}.{os.getpid()}.part"  #',
-        "temporary = place  #",
+        "            temporary = os.path.join(folder, os.path.basename(place))\n            yield temporary\n",
+        "            temporary = place\n            yield temporary\n",
         "files",
     ),
     _mutant(
         "a checkpoint's second name is written byte by byte",
-        "compat.py",
-        '        done = copy(src_path, f"{dst_path}.tmp", overwrite=True)\n        os.replace(f"{dst_path}.tmp", dst_path)\n',
-        "        done = copy(src_path, dst_path, overwrite=True)\n",
-        "compat",
+        "saving/register.py",
+        "            copy(src_path, temporary, overwrite=True)\n",
+        "            copy(src_path, dst_path, overwrite=True)\n            copy(src_path, temporary, overwrite=True)\n",
+        "saving",
         "resume",
     ),
     _mutant(
-        "the protection of checkpoints is switched off",
+        "fairseq's own loading of checkpoints is unguarded",
         "compat.py",
-        "    torch.serialization.add_safe_globals(checkpoint_classes())\n",
-        "    torch.serialization.add_safe_globals(checkpoint_classes() + [os.system, __import__('posix').system])\n",
-        "compat",
+        "    checkpoint_utils.torch = _GuardedTorch(torch)\n",
+        "",
+        "hostile/checkpoints",
     ),
 ]
