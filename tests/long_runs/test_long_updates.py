@@ -66,7 +66,7 @@ def test_5000_updates(case, corpus, fisher_mask, tmp_path, capsys):
     with capsys.disabled():
         print(
             f"\n| {case.name} | {losses[0]:.2f} | {losses[-1]:.2f} | {held[0]:.2f} | {held[-1]:.2f} | "
-            f"{float(train[-1]['train_wall']):.0f} | {first.rss:.0f} | {last.rss:.0f} | {first.files:.0f} | "
+            f"{float(train[-1]['wall']):.0f} | {first.rss:.0f} | {last.rss:.0f} | {first.files:.0f} | "
             f"{last.files:.0f} | {last.processes:.0f} |"
         )
     assert losses[-1] < 0.8 * losses[0]
