@@ -42,7 +42,7 @@ setup(
             *("markdown-it-py", "packaging", "build", "twine", "setuptools>=61,<81", "wheel"),
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
             "fairscale",  # --zero-sharding os
-            'atheris; platform_system == "Linux" and platform_machine == "x86_64"',
+            *(f'atheris{v}; platform_system == "Linux" and platform_machine == "x86_64" and python_version {p} "3.11"' for v, p in ((">=3", ">="), ("==2.3.0", "<"))),
             # transformers 5 has its own trouble with torchaudio, see fairseq_maskplugins/hf/README.md
             *("transformers>=4.40,<5", "tokenizers", "protobuf"),
             'transformers<4.41; python_version < "3.11"',
