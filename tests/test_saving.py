@@ -5,6 +5,7 @@ import io
 import pytest
 import torch
 
+from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.saving import write
 from fairseq_maskplugins.saving.endings import explain_failure
 
@@ -69,3 +70,32 @@ def test_a_write_that_fails_is_the_error_that_is_raised(tmp_path, monkeypatch):
     write.save([torch.ones(5)], str(tmp_path / "out"))
     monkeypatch.undo()
     assert torch.load(tmp_path / "out")[0].tolist() == [1.0] * 5
+
+
+def test_a_worker_that_dies_while_its_batch_is_fetched(monkeypatch):
+    """The connection to it breaks before torch is told of its death."""
+    from multiprocessing.resource_sharer import _resource_sharer
+
+    from fairseq_maskplugins.saving import register
+
+    asked = []
+
+    def fails():
+        asked.append(None)
+        if len(asked) == 3:
+            raise RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. ")
+
+    monkeypatch.setattr("torch._C._error_if_any_worker_fails", fails)
+
+    def main(cfg):
+        _resource_sharer.get_connection(("/nowhere", 1))
+
+    call = register._explain(lambda cfg, main: main(cfg))
+    with pytest.raises(UsageError, match=r"a data worker \(process 12\) has died \(killed by signal: Killed\)"):
+        call(None, main)
+
+    def other(cfg):
+        open("/nowhere/at/all")
+
+    with pytest.raises(FileNotFoundError):
+        call(None, other)

@@ -4,8 +4,10 @@ import contextlib
 import functools
 import os
 import time
-from typing import Any, Callable, Iterator
+import traceback
+from typing import Any, Callable, Iterator, Optional
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
@@ -79,12 +81,26 @@ def _verify(verify: Any) -> Any:
     return verify_checkpoint_directory
 
 
+def _find_dead_worker(error: Exception) -> Optional[str]:
+    """What torch says of a data worker that died while a batch of its was fetched: the connection's error may come first."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not any(os.path.basename(frame.filename) == "resource_sharer.py" for frame in frames):
+        return None
+    for _ in range(40):
+        try:
+            torch._C._error_if_any_worker_fails()
+            time.sleep(0.05)
+        except RuntimeError as found:
+            return str(found)
+    return None
+
+
 def _explain(call: Any) -> Any:
     def call_main(cfg: Any, main: Any, **kwargs: Any) -> Any:
         try:
             return call(cfg, main, **kwargs)
         except Exception as error:  # of this process, or what torch passes on of one that it started
-            said = explain_failure(str(error))
+            said = explain_failure(_find_dead_worker(error) or str(error))
             if said is None:
                 raise
             raise UsageError(said) from None
