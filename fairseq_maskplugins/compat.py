@@ -4,6 +4,7 @@ import argparse
 import collections
 import contextlib
 import functools
+import os
 import pickle
 import re
 import sys
@@ -142,12 +143,15 @@ def load_dictionary(path: str, advice: str = "") -> Any:
     """
     from fairseq.data import Dictionary
 
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path}: can't read the dictionary: it is no file")
     try:
         dictionary = Dictionary.load(path)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file{advice and '; '}{advice}") from None
     except Exception as error:
-        raise UsageError(f"{path}: can't read the dictionary: {' '.join(str(error).split())[:200]}") from None
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UsageError(f"{path}: can't read the dictionary: {said}") from None
     for symbol, count in zip(dictionary.symbols, dictionary.count):
         if not 0 <= count < 2**63 or len(symbol) > LONGEST_SYMBOL:
             raise UsageError(

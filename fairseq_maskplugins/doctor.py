@@ -93,10 +93,9 @@ def examine(python: Tuple[int, int], versions: Dict[str, Optional[str]], failure
             Finding(NOTE, text, 'use --task decoupled_mlm, which has no such trouble, or pip install "numpy<2"')
         )
     if has("torch") and version("torch") < (2, 6):
-        text = f"torch {versions['torch']} loads checkpoints without protection: they can run code"
-        found.append(
-            Finding(NOTE, text, "load checkpoints of people you trust; from torch 2.6 on the protection is on")
-        )
+        text = f"torch {versions['torch']} by itself loads checkpoints without protection: they can run code"
+        fix = "none needed where this package is loaded, which protects; elsewhere load checkpoints of people you trust"
+        found.append(Finding(NOTE, text, fix))
     if not has("sentencepiece"):
         text = "sentencepiece is not installed: --bpe sentencepiece can't be used"
         found.append(Finding(NOTE, text, "pip install sentencepiece"))

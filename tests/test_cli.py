@@ -80,7 +80,7 @@ def test_help_tells_exit_statuses(capsys):
         ((3, 10), {**OLD, "pip": "24.1"}, {}, NOTE, "pip 24.1 refuses", 'pip install "pip<24.1"'),
         ((3, 12), {**NEW, "hydra-core": "1.0.7"}, {}, BROKEN, "needs hydra-core 1.3", "hydra-core==1.3.2"),
         ((3, 11), {**NEW, "numpy": "2.4.6"}, {}, NOTE, "--sample-break-mode eos", "numpy<2"),
-        ((3, 10), {**OLD, "torch": "1.12.1"}, {}, NOTE, "without protection", "2.6"),
+        ((3, 10), {**OLD, "torch": "1.12.1"}, {}, NOTE, "without protection", "people you trust"),
         (
             (3, 11),
             {**NEW, "sentencepiece": None},

@@ -1,10 +1,13 @@
 """``--json``: one object on standard output, nothing else there, and the figures that are printed without it."""
 
 import json
+import subprocess
+import sys
 
 import harness
 import numpy as np
 import pytest
+import torch
 
 from fairseq_maskplugins.cli.as_json import reporting, to_json
 from fairseq_maskplugins.cli.main import main
@@ -53,6 +56,37 @@ def test_nothing_is_printed_where_it_fails(capsys):
     with pytest.raises(ValueError), reporting(True):
         raise ValueError
     assert capsys.readouterr().out == ""
+
+
+def test_output_that_cannot_be_written():
+    doctor = f"{sys.executable} -m fairseq_maskplugins.cli.main doctor --json"
+    full = subprocess.run(["bash", "-c", f"{doctor} > /dev/full"], cwd=harness.ROOT, stderr=subprocess.PIPE, text=True)
+    assert full.returncode == 1
+    said = "fairseq_maskplugins: standard output: can't write it: No space left on device"
+    assert full.stderr.splitlines()[-1] == said and "Traceback" not in full.stderr
+    gone = subprocess.run(["bash", "-c", f"{doctor} | true"], cwd=harness.ROOT, stderr=subprocess.PIPE, text=True)
+    assert "Traceback" not in gone.stderr and "BrokenPipe" not in gone.stderr
+
+
+def test_output_that_is_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(ValueError, match="standard output is closed"), reporting(True):
+        raise AssertionError("work was begun")
+
+
+def test_tokenizers_that_are_refused(corpus, checkpoint, tmp_path, capsys):
+    """One that a checkpoint names on the network or as a device, and one that does not know the text's characters."""
+    state = torch.load(checkpoint)
+    for value in ("http://127.0.0.1:9/encoder.json", "/dev/zero"):
+        state["cfg"]["bpe"] = {"_name": "gpt2", "gpt2_encoder_json": value}
+        torch.save(state, tmp_path / "named.pt")
+        with pytest.raises(ValueError, match=f"names {value} as its tokenizer's gpt2_encoder_json, which is no file"):
+            main(["fill-mask", str(tmp_path / "named.pt"), str(corpus / "bin"), "a <mask>"])
+    (tmp_path / "encoder.json").write_text("{}")
+    (tmp_path / "vocab.bpe").write_text("#version\n")
+    files = ["--gpt2-encoder-json", str(tmp_path / "encoder.json"), "--gpt2-vocab-bpe", str(tmp_path / "vocab.bpe")]
+    with pytest.raises(ValueError, match="--bpe: this tokenizer can't encode 'a <mask>': KeyError"):
+        main(["fill-mask", str(checkpoint), str(corpus / "bin"), "a <mask>", "--bpe", "gpt2", *files])
 
 
 def test_show_masks(corpus, checkpoint, ask, capsys):

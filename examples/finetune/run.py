@@ -12,6 +12,7 @@ fairseq-train. Writes OUT/table.md and OUT/scores.png.
 
 import argparse
 import json
+import logging
 import re
 import shutil
 import statistics
@@ -171,6 +172,7 @@ def plot(path, rows, name):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     figure = Figure(figsize=(1.5 + 1.1 * len(rows), 3.5))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

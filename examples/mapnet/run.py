@@ -10,6 +10,7 @@ is done is not run again. OUT gets table.md, curves.png, and a log, checkpoints 
 import argparse
 import importlib.util
 import json
+import logging
 import math
 import re
 import statistics
@@ -155,6 +156,7 @@ def plot(args, runs, path):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     figure = Figure(figsize=(9, 3.6))
     FigureCanvasAgg(figure)
     for axis, column, label in zip(figure.subplots(1, 2, sharey=True), (0, 1), ("updates", "seconds of training")):

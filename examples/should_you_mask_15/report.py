@@ -1,6 +1,7 @@
 """The study's table and figure, from what its runs found (``run.collect``)."""
 
 import io
+import logging
 import os
 import statistics
 
@@ -95,6 +96,7 @@ def draw(runs, tasks, path, rate):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     rates = {run["setting"]: run["rates"] for run in runs}
     single = [name for name, pair in rates.items() if pair and pair[0] == pair[1]]
     pairs = [name for name, pair in rates.items() if pair and pair[0] != pair[1]]

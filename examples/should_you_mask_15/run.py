@@ -247,7 +247,8 @@ def main():
     elif not set(args.tasks) <= {"topics", "reviews"}:
         sys.exit(f"--tasks {' '.join(args.tasks)}: without --text there are topics and reviews")
     if args.dry_run:
-        args.classes = dict.fromkeys(args.tasks, "CLASSES")
+        known = {} if args.text else {"topics": 11, "reviews": 2}
+        args.classes = {task: known.get(task, "CLASSES") for task in args.tasks}  # the texts tell, once they are there
         for chain in plan(args):
             print("\n".join(step.describe() for step in chain))
         return

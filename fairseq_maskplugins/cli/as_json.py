@@ -8,6 +8,8 @@ from typing import Any, Dict, Iterator
 
 import numpy as np
 
+from ..errors import UsageError
+
 JSON_HELP = "print one JSON object and nothing else, for scripts; what is not a number is null"
 
 
@@ -27,6 +29,8 @@ def reporting(as_json: bool) -> Iterator[Dict[str, Any]]:
     if not as_json:
         yield report
         return
+    if sys.stdout is None:
+        raise UsageError("--json: standard output is closed, and the object goes there")
     with contextlib.redirect_stdout(sys.stderr):
         yield report
     print(to_json(report))

@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional
 import torch
 from omegaconf import OmegaConf, open_dict
 
+from ..compat import storage_of
 from ..errors import UsageError
 from .checkpoint_file import load_upgraded_checkpoint
 
@@ -78,7 +79,8 @@ def building(path: str, state: Dict[str, Any]) -> Iterator[None]:
     Raises:
         UsageError: names the file and what does not fit.
     """
-    held = sum(t.numel() for part in ("model", "criterion") for t in (state.get(part) or {}).values())
+    tensors = [t for part in ("model", "criterion") for t in (state.get(part) or {}).values()]
+    held = sum({storage_of(t)[0]: t.numel() for t in tensors}.values())  # views of the same data count once
     room = 4 * held + SLACK
     register = torch.nn.Module.register_parameter
 

@@ -72,6 +72,17 @@ def run(args: argparse.Namespace) -> None:
         report.update(checkpoint=args.checkpoint, sentences=_fill_all(args))
 
 
+def _check_bpe(checkpoint: str, bpe: Any) -> Any:
+    """The tokenizer that a checkpoint names, unless that is somewhere on the network, or a device: checkpoints come from
+    anywhere, and reading one must not."""
+    for name, value in bpe.items() if hasattr(bpe, "items") else ():
+        if isinstance(value, str) and ("://" in value or (os.path.exists(value) and not os.path.isfile(value))):
+            raise UsageError(
+                f"{checkpoint}: names {value} as its tokenizer's {name}, which is no file: give --bpe and its files"
+            )
+    return bpe
+
+
 def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Print the fillings of every sentence; returns them."""
     from fairseq import checkpoint_utils
@@ -97,7 +108,7 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
         check_model(models[0], cfg.model)
     names = ("sentencepiece_model", "gpt2_encoder_json", "gpt2_vocab_bpe")
     given = {name: getattr(args, name) for name in names if getattr(args, name)}
-    bpe = {"_name": args.bpe, **given} if args.bpe else cfg.bpe
+    bpe = {"_name": args.bpe, **given} if args.bpe else _check_bpe(args.checkpoint, cfg.bpe)
     if bpe is None:
         raise UsageError("--bpe is needed: the checkpoint does not name its tokenizer")
     try:
@@ -109,7 +120,12 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     sentences = []
     for text in args.text:
         print(text)
-        found = fill(model, task.dictionary, mask, encode_around_masks(encode, text), args.topk)
+        try:
+            tokens = encode_around_masks(encode, text)
+        except Exception as error:  # files of a tokenizer that does not know the text's characters
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise UsageError(f"--bpe: this tokenizer can't encode {text!r}: {reason}") from None
+        found = fill(model, task.dictionary, mask, tokens, args.topk)
         for number, fillings in enumerate(found, 1):
             shown = ", ".join(f"{symbol.replace('▁', '')} {probability:.3f}" for probability, symbol in fillings)
             print(f"  <mask> {number}: {shown}")

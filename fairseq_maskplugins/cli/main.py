@@ -1,10 +1,13 @@
 """``maskplugins COMMAND ...``: a table of commands, each in a module of its own that is imported when it is asked for."""
 
 import argparse
+import errno
 import importlib
+import os
 import sys
 from typing import List, Optional
 
+from ..errors import UsageError
 from .user_dir import take_user_dir
 
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
@@ -48,6 +51,7 @@ EXAMPLES = {
 """,
 }
 STATUS = "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong"
+_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF, errno.EFBIG)
 USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
 
 
@@ -75,7 +79,19 @@ def main(arguments: Optional[List[str]] = None) -> int:
             sub.epilog = "\n".join(part for part in parts if part) or None
             sub.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
-    return args.run(args) or 0
+    try:
+        status = args.run(args) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT:
+            raise
+        # what is left in the buffer has nowhere to go; Python would try once more when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+        if error.errno == errno.EPIPE:  # whoever read it has seen enough, as "head" has
+            return 1
+        raise UsageError(f"standard output: can't write it: {error.strerror}") from None
 
 
 if __name__ == "__main__":
