@@ -153,6 +153,20 @@ def test_schedule_reaches_the_step(data_bin, tmp_path):
             assert step["corruption_rate"] == pytest.approx(0.9 - 0.8 * done / 5, abs=0.02)
 
 
+def test_validation_stays_at_the_rates_of_update_0(data_bin):
+    """Whatever the schedule has come to: validation losses compare over a run."""
+    task, cfg = harness.make_task(data_bin, "--mask-prob", 0.6, "--mask-prob-final", 0.2, "--max-update", 10)
+    seen = []
+
+    def criterion(model, sample):
+        seen.append((sample["corruption_rate"], sample["prediction_rate"]))
+        return torch.zeros(()), 1, {}
+
+    batch = next(iter(harness.batches(task, cfg, "valid")))
+    task.valid_step(batch, torch.nn.Linear(1, 1), criterion)
+    assert seen == [(0.6, 0.6)]
+
+
 def test_whole_words_by_either_flag(corpus):
     for flag in (["--masker", "whole_word"], ["--mask-whole-words"]):
         task, _ = harness.make_task(corpus / "bin", *flag, *SP, corpus / "sp.model")
