@@ -1,5 +1,6 @@
 """Shared fixtures: a small corpus of English-like prose, a sentencepiece model of it, and data that fairseq reads."""
 
+import logging
 import os
 import sys
 
@@ -26,6 +27,17 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.name in ONCE:
             item.add_marker("once")
+
+
+@pytest.fixture(autouse=True)
+def loggers_speak():
+    """Programs that ran in this process before may have turned logging down or off."""
+    logging.disable(logging.NOTSET)
+    logging.root.setLevel(min(logging.root.level, logging.WARNING))
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if name.startswith("fairseq_maskplugins") and isinstance(logger, logging.Logger):
+            logger.disabled = False
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
