@@ -7,6 +7,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "fairseq_maskplugins/__init__.py").read_text()).group(1)
+LINUX = 'platform_system == "Linux" and platform_machine == "x86_64"'
 
 setup(
     name="fairseq_maskplugins",
@@ -42,7 +43,9 @@ setup(
             *("markdown-it-py", "packaging", "build", "twine", "setuptools>=61,<81", "wheel"),
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
             "fairscale",  # --zero-sharding os
-            'atheris; platform_system == "Linux" and platform_machine == "x86_64"',
+            # wheels for Linux on x86-64 only; for Python 3.9 and 3.10 up to this version
+            f'atheris; python_version >= "3.11" and {LINUX}',
+            f'atheris==2.3.0; python_version < "3.11" and {LINUX}',
             # transformers 5 has its own trouble with torchaudio, see fairseq_maskplugins/hf/README.md
             *("transformers>=4.40,<5", "tokenizers", "protobuf"),
             'transformers<4.41; python_version < "3.11"',

@@ -82,6 +82,19 @@ def complete_batches(indices: Sequence[int], batches: Sequence[Sequence[int]]) -
     return batches + [indices[len(indices) - left :]] if left else batches
 
 
+def release_workers(epoch_iterator: Any) -> None:
+    """Let go of the data workers of an epoch that is over.
+
+    fairseq keeps them for the next epoch of the same data, and its iterator is part of reference cycles: where every
+    epoch has data of its own, each leaves its workers, their queues and its batches behind, until Python's collector
+    happens to look at its oldest objects. An iterator that is used again after this starts new workers.
+    """
+    current = epoch_iterator._cur_epoch_itr
+    if current is not None and not current.has_next():
+        current._itr = iter(())
+        epoch_iterator.dataloader = None
+
+
 def checkpoint_classes() -> list:
     """The classes, outside torch's own safe set, that fairseq's checkpoints really hold.
 

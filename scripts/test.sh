@@ -3,7 +3,7 @@
 #
 #   bash scripts/test.sh [--all] [pytest arguments]
 #
-# --all also runs the tests that are marked slow, as a nightly run should.
+# --all also runs the tests that are marked slow, and those marked once in both generations, as a nightly run should.
 #
 # Python 3.11 (else 3.12, 3.13) runs fairseq-fixed 0.12.3.1, Python 3.10 (else 3.9) runs fairseq 0.12.2. Where one of the
 # two Pythons is missing, the other is tested, and a line at the end says so.
@@ -12,8 +12,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$ROOT"
 export OMP_NUM_THREADS=1  # workers with several threads each fight for the cores
 marks="not slow"
+again="not spark and not once and not slow"  # what the second generation runs
 if [ "${1:-}" = --all ]; then
     marks=""
+    again="not spark"
     shift
 fi
 failed=0
@@ -32,7 +34,7 @@ run_generation() { # NAME [pytest arguments]
     fi
     dir="$ROOT/.venv/test-$version"
     # PySpark is large, and what it is used for has nothing to do with fairseq: the first generation tests it
-    if [ -z "$checked" ]; then extras=test,spark; else extras=test chosen="not spark${marks:+ and $marks}"; fi
+    if [ -z "$checked" ]; then extras=test,spark; else extras=test chosen=$again; fi
     make_env "$dir" "$python" "$extras" || { echo "building the environment for $name failed" >&2; failed=1; return; }
     if [ -z "$checked" ]; then
         say "ruff"
@@ -40,7 +42,7 @@ run_generation() { # NAME [pytest arguments]
         checked=yes
     fi
     say "tests with $name on Python $version"
-    "$dir/bin/python" -m pytest -q -n "${MASKPLUGINS_TEST_WORKERS:-2}" --dist worksteal --durations 10 -m "$chosen" "$@" || failed=1
+    "$dir/bin/python" -m pytest -q -n "${MASKPLUGINS_TEST_WORKERS:-2}" --dist worksteal --durations 25 -m "$chosen" "$@" || failed=1
 }
 
 GENERATION_PYTHONS="3.11 3.12 3.13" run_generation "fairseq-fixed 0.12.3.1" "$@"

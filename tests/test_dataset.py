@@ -1,5 +1,9 @@
 """The data path: what is read, in which order, and that masks follow the sample and nothing else."""
 
+import gc
+import multiprocessing
+import weakref
+
 import harness
 import numpy as np
 import pytest
@@ -154,6 +158,43 @@ def test_several_data_directories(corpus, tmp_path):
         sizes.append(len(task.dataset("train")))
     assert sizes[0] == sizes[2] != sizes[1]
     assert len(task.dataset_to_epoch_iter) == 1
+
+
+def test_a_shard_that_was_read_leaves_no_workers_behind(corpus):
+    """With data directories joined by ':' the trainer loads the next one and only then lets go of the last iterator. Its
+    workers have ended by then, the rest is freed with the next directory, and it could still be used."""
+    data = corpus / "bin"
+    task, cfg = harness.make_task(f"{data}:{data}")
+    options = dict(max_sentences=8, seed=3, num_workers=2, disable_iterator_cache=True, data_buffer_size=4)
+    gc.collect()
+    gc.disable()
+    try:
+        task.load_dataset("train", epoch=1)
+        iterator = task.get_batch_iterator(task.dataset("train"), epoch=1, **options)
+        found = [batch["id"].tolist() for batch in iterator.next_epoch_itr()]
+        workers = multiprocessing.active_children()
+        assert len(workers) >= 2 and iterator.end_of_epoch() and iterator.next_epoch_idx == 2
+        task.load_dataset("train", epoch=2)
+        assert iterator.end_of_epoch() and iterator.next_epoch_idx == 2
+        assert len(multiprocessing.active_children()) == len(workers) - 2
+        held = weakref.ref(iterator)
+        del iterator
+        task.load_dataset("train", epoch=2)
+        assert held() is None
+        # an epoch that is not over is left alone
+        iterator = task.get_batch_iterator(task.dataset("train"), epoch=2, **options)
+        rest = iterator.next_epoch_itr()
+        next(rest)
+        task.load_dataset("train", epoch=3)
+        assert len(list(rest)) == len(found) - 1
+        # and one that was let go can be used again
+        task.load_dataset("train", epoch=4)
+        iterator = task.get_batch_iterator(task.dataset("train"), epoch=4, **options)
+        list(iterator.next_epoch_itr())
+        task.load_dataset("train", epoch=5)
+        assert len(list(iterator.next_epoch_itr())) == len(found)
+    finally:
+        gc.enable()
 
 
 def test_sample_keeps_its_fields(data_bin):

@@ -8,7 +8,7 @@ whole commands, with no ``...`` in them. Then
   (``data-bin``, ``sp.model``, ``phrases.txt``, checkpoints, ...): trainings shrunk to two updates of a tiny model,
   ``maskplugins`` as it stands. Where a page names data, a checkpoint, a tokenizer or a list of its own, those of that folder
   stand in. Blocks under ``examples/`` run with the slow tests, all others always;
-- ``python examples/NAME/run.py ...`` (and ``benchmarks/``) is read by that script's own argparse parser, and not run;
+- ``python examples/NAME/run.py ...`` (and ``benchmarks/``, ``tests/``) is read by that script's own argparse parser, and not run;
 - of ``pip install`` the requirements are compared with ``setup.py`` and ``scripts/lib.sh``;
 - other programs have to stand in ``ONLY_READ`` of ``tests/doc_commands.py``, with the reason why they are not run. A command
   that nothing here knows fails.
@@ -93,7 +93,8 @@ def test_no_block_is_forgotten():
     assert shown == [], "commands in a block without a language"
 
 
-METHODS = sorted(path.parent.name for path in harness.USER_DIR.glob("*/README.md"))
+NO_METHODS = {"cli", "ranks", "saving"}  # what serves all methods; described in docs/ and in pages of their own
+METHODS = sorted({path.parent.name for path in harness.USER_DIR.glob("*/README.md")} - NO_METHODS)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -110,7 +111,7 @@ def test_a_methods_page_is_complete(method):
 
 
 def test_every_method_has_a_page():
-    folders = {path.parent.name for path in harness.USER_DIR.glob("*/__init__.py")} - {"cli"}
+    folders = {path.parent.name for path in harness.USER_DIR.glob("*/__init__.py")} - NO_METHODS
     assert folders == set(METHODS)
 
 

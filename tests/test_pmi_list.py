@@ -156,14 +156,14 @@ def test_a_damaged_cache_is_built_again(tmp_path, home, monkeypatch, damage):
 
 def refuse_writing_in(folder, monkeypatch):
     """As in a read-only folder, for a root user too."""
-    mkstemp = pmi_vocab.tempfile.mkstemp
+    mkdir = os.mkdir
 
-    def refuse(*args, **kwargs):
-        if os.path.realpath(kwargs["dir"]).startswith(os.path.realpath(folder)):
+    def refuse(path, *args, **kwargs):
+        if os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep):
             raise PermissionError(13, "Permission denied")
-        return mkstemp(*args, **kwargs)
+        return mkdir(path, *args, **kwargs)
 
-    monkeypatch.setattr(pmi_vocab.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse)
 
 
 def test_a_read_only_folder(tmp_path, home, monkeypatch):

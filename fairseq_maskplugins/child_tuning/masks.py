@@ -38,6 +38,11 @@ def threshold(reserve_p: float) -> int:
     return max(1, int(reserve_p * 2**32 + 0.5)) - 2**31
 
 
+def grid_share(reserve_p: float) -> float:
+    """The share that :class:`KeyedMask` really selects: ``reserve_p`` on its grid of 2^-32, at least one step."""
+    return (threshold(reserve_p) + 2**31) / 2**32
+
+
 class KeyedMask:
     """ChildTuning-F: every entry is selected with probability ``reserve_p``, anew at each update.
 

@@ -1,5 +1,6 @@
 """The optimizers as ``torch.optim.Optimizer``, for any model and without fairseq."""
 
+from itertools import chain
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple, Union
 
 import torch
@@ -62,6 +63,14 @@ class _ChildOptimizer(torch.optim.Optimizer):
             )
         self._cleared = set()  # the loaded momentum may reach outside the child
         super().load_state_dict(state_dict)
+        # torch has cast the states to the parameters' types: in half precision small second moments are 0 by now
+        saved = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        ours = chain.from_iterable(group["params"] for group in self.param_groups)
+        for key, p in zip(saved, ours):
+            for name in self.float_states:
+                value = state_dict["state"].get(key, {}).get(name)
+                if value is not None and p.dtype != torch.float32:
+                    self.state[p][name] = value.to(p.device, torch.float32, copy=True)
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable] = None) -> Any:

@@ -15,7 +15,7 @@ from omegaconf import II
 from ..compat import flat_shapes, has_fused_adam
 from ..errors import UsageError
 from . import maskfile
-from .masks import FixedMask, KeyedMask
+from .masks import FixedMask, KeyedMask, grid_share
 from .optim import ChildAdam, ChildSGD, Positions, build
 from .options import DEFAULT_RESERVE_P, MODES, build_masking, check_choice, check_share
 
@@ -88,7 +88,8 @@ def _mask_builder(cfg: Any) -> Tuple[float, Callable[[Positions], Any]]:
     if mode == "F":
         if path:
             raise UsageError("--child-tuning-mask is for --child-tuning-mode D, got mode F")
-        reserve_p = check_share("--reserve-p", DEFAULT_RESERVE_P if cfg.reserve_p is None else cfg.reserve_p)
+        asked = check_share("--reserve-p", DEFAULT_RESERVE_P if cfg.reserve_p is None else cfg.reserve_p)
+        reserve_p = grid_share(asked)
         return reserve_p, lambda positions: KeyedMask(cfg.seed, reserve_p, positions.total)
     if not path:
         raise UsageError("--child-tuning-mode D needs --child-tuning-mask FILE; 'maskplugins fisher' writes it")

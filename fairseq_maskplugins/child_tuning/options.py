@@ -3,7 +3,8 @@
 from typing import Any, Optional, Tuple
 
 from ..errors import UsageError
-from .step import Masking
+from .masks import grid_share
+from .step import SMALLEST, Masking
 
 MODES = ("F", "D")
 TARGETS = ("gradient", "update")
@@ -31,17 +32,21 @@ def build_masking(
 
     Args:
         mode: "F" (a fresh mask at each update) or "D" (a fixed one).
-        reserve_p: share that is kept, in (0, 1].
+        reserve_p: share that is kept, in (0, 1]; what F rescales by is the share that its masks really keep
+            (:func:`~.masks.grid_share`), so that the mean of a gradient stays what it is, however small the share.
         target: "gradient" or "update".
         no_rescale: do not divide by ``reserve_p``.
         decay: "all" or "child"; None is "all" for F and "child" for D.
-        eps: Adam's; an entry that never had a gradient is 0 / 0 without it.
+        eps: Adam's; an entry that never had a gradient is 0 / 0 without it, or with one that is 0 in float32.
     """
     check_choice("--child-tuning-mode", mode, MODES)
     check_share("--reserve-p", reserve_p)
     check_choice("--child-tuning-target", target, TARGETS)
     decay = ("all" if mode == "F" else "child") if decay is None else decay
     check_choice("--child-tuning-decay", decay, DECAYS)
-    if not eps > 0:
-        raise UsageError(f"--adam-eps must be above 0 with ChildTuning, got {eps:g}")
-    return Masking(target, 1.0 if no_rescale else 1.0 / reserve_p, decay == "all", mode == "D")
+    if not eps >= SMALLEST:
+        raise UsageError(
+            f"--adam-eps must be above 0 with ChildTuning, in float32 too ({SMALLEST:.2g} or more), got {eps:g}"
+        )
+    share = grid_share(reserve_p) if mode == "F" else reserve_p
+    return Masking(target, 1.0 if no_rescale else 1.0 / share, decay == "all", mode == "D")

@@ -27,7 +27,9 @@ def compute(ours: argparse.Namespace, rest: List[str]) -> int:
     if user_dir is not None:
         import_user_dir(user_dir)
     parser = options.get_training_parser()
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=rest))
+    args = options.parse_args_and_arch(parser, input_args=rest)
+    args.tpu = False  # fairseq takes --bf16 for a TPU's; here it is only the type that is computed in
+    cfg = convert_namespace_to_omegaconf(args)
     distributed_utils.call_main(cfg, _main, ours=ours)
     return 0
 
@@ -216,6 +218,6 @@ def _write(
     if fisher.loop:
         print(f"one example at a time: {', '.join(fisher.loop)}")
     report.update({key: value for key, value in manifest.items() if key != "parameters"})
-    report.update(fisher=ours.fisher, parameters=len(tensors), one_at_a_time=list(fisher.loop))
+    report.update(fisher=ours.fisher, parameters=len(tensors), one_at_a_time=fisher.loop or [])
     if ours.mask:
         report.update(write_mask(ours.mask, manifest, tensors, ours.reserve_p))

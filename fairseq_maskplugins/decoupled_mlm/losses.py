@@ -20,6 +20,7 @@ def sum_by_kind(loss: torch.Tensor, source: torch.Tensor, target: torch.Tensor, 
     """
     masked, same = source == mask, source == target
     found = {"masked": masked, "random": ~masked & ~same, "same": same}
-    sums = {f"loss_{kind}": (loss * found[kind]).sum() for kind in KINDS}
+    # not a product: an infinite loss of one kind would be NaN in the others
+    sums = {f"loss_{kind}": torch.where(found[kind], loss, torch.zeros_like(loss)).sum() for kind in KINDS}
     sums.update({f"n_{kind}": found[kind].sum() for kind in KINDS})
     return sums

@@ -15,6 +15,7 @@ from ..rng import GOLDEN, RowDraws, mix, to_uniform
 RANK_BITS, KIND_BITS = 32, 24
 _RANK = np.uint64(((1 << RANK_BITS) - 1) << (64 - RANK_BITS))
 _KIND = np.uint64((1 << KIND_BITS) - 1)
+_OUTSIDE = np.uint64(1 << (63 - RANK_BITS))  # above every position (a row has at most 2^24)
 
 
 class Ranked(NamedTuple):
@@ -58,9 +59,10 @@ def rank_tokens(maskable: np.ndarray, draws: RowDraws) -> Ranked:
     # the low bits now hold the position: keys of a row are distinct, and a plain sort, much faster than argsort, ranks
     key = draw & _RANK
     key |= np.arange(width, dtype=np.uint64)
-    np.bitwise_or(key, _RANK, out=key, where=~maskable)  # to the end of the row
+    # to the end of the row, behind a token that may be masked and drew the largest rank
+    np.bitwise_or(key, _RANK | _OUTSIDE, out=key, where=~maskable)
     key.sort(axis=1)
-    key &= ~_RANK
+    key &= ~(_RANK | _OUTSIDE)
     order = key.view(np.int64)
     order += (np.arange(rows) * width)[:, None]
     begin = np.empty(rows * width)

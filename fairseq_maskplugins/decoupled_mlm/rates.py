@@ -12,6 +12,7 @@ from ..errors import UsageError
 
 # 0.6 / 0.2 is 2.9999999999999996 in floating point: a quotient this close to a whole number is that number
 _ROUNDING = 1e-9
+_MOST_COPIES = 1e15  # of the smallest rates that a float can hold the quotient is infinite
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Rates:
     @property
     def copies(self) -> int:
         """How many copies of a row it takes: ``ceil(prediction / corruption)``, at least 1."""
-        return max(1, math.ceil(self.prediction / self.corruption - _ROUNDING))
+        return max(1, math.ceil(min(self.prediction / self.corruption, _MOST_COPIES) - _ROUNDING))
 
 
 def check_rate(option: str, value: float) -> float:

@@ -1,8 +1,10 @@
 """``--task decoupled_mlm``: fairseq's ``masked_lm`` with separate rates, maskers, schedules and keyed masks."""
 
+import gc
 import inspect
 import logging
 import os
+import weakref
 from typing import Any, Dict, Optional
 
 import numpy as np
@@ -14,7 +16,7 @@ from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMTask
 
-from ..compat import load_dictionary
+from ..compat import load_dictionary, release_workers
 from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker, on_register
 from .apply import PLAN_KEY, mask_sample
@@ -60,6 +62,7 @@ class DecoupledMLMTask(MaskedLMTask):
         self._planner: Optional[Planner] = None
         self.embedding_width: Optional[int] = None  # of the model that was built last
         self.masks_per_row = 1  # as the criterion that was built last says
+        self._iterators: Any = weakref.WeakKeyDictionary()  # of each data set, as long as someone holds it
 
     @classmethod
     def setup_task(cls, cfg: Any, **unused: Any) -> "DecoupledMLMTask":
@@ -104,9 +107,22 @@ class DecoupledMLMTask(MaskedLMTask):
         loaded = MaskPlanDataset(dataset, blocks, planner, self.cfg.seed, copies, path)
         _check_stream(loaded, len(self.dictionary), self.mask_idx if self.mask_in_dictionary else None)
         logger.info(f"loaded {len(loaded)} blocks from: {path}")
-        # the cache of batch iterators would keep every shard that was ever loaded, with its workers
-        self.dataset_to_epoch_iter.pop(self.datasets.get(split), None)
+        self._let_go(self.datasets.get(split))
         self.datasets[split] = loaded
+
+    def _let_go(self, dataset: Optional[MaskPlanDataset]) -> None:
+        """Keep nothing of a shard that was read. The trainer still holds its iterator: that goes with the next shard."""
+        if dataset is None:
+            return
+        self.dataset_to_epoch_iter.pop(dataset, None)
+        for iterator in self._iterators.pop(dataset, ()):
+            release_workers(iterator)
+        gc.collect()
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        self._iterators.setdefault(dataset, weakref.WeakSet()).add(iterator)
+        return iterator
 
     def _open(self, path: str, split: str, combine: bool) -> Any:
         cfg = self.cfg

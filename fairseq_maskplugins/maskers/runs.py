@@ -4,6 +4,8 @@ import numpy as np
 
 from ..rng import RowDraws
 
+LONGEST = 1 << 52  # a longer run is this long; whole numbers up to here are exact in float64
+
 
 def starts_after_gap(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
     """Complete unit starts: only maskable tokens start a unit, and one after a token that is not maskable always does.
@@ -51,13 +53,14 @@ def merge_units(atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: flo
         draws: keyed draws of the rows.
     """
     width = atoms.shape[1]
+    length, stdev = min(length, LONGEST), min(stdev, LONGEST)
     if stdev == 0:
-        lengths = np.full(atoms.shape, length, dtype=np.int64)
+        lengths = np.full(atoms.shape, length, dtype=np.float64)
     else:
         # Box-Muller: two uniforms make a normal; 1 - u keeps the logarithm finite
         radius = np.sqrt(-2.0 * np.log(1.0 - draws.uniform("run-radius", width)))
         normal = radius * np.cos(2.0 * np.pi * draws.uniform("run-angle", width))
-        # lengths past the row's end are all the same; the bound keeps sums far from overflow
-        lengths = np.clip(np.rint(length + stdev * normal), 1, width).astype(np.int64)
-    offset = (draws.uniform("run-offset", 1) * lengths[:, :1]).astype(np.int64)
-    return group_atoms(atoms, maskable, np.cumsum(lengths, axis=1) - offset)
+        lengths = np.clip(np.rint(length + stdev * normal), 1, LONGEST)
+    lengths[:, :1] -= np.floor(draws.uniform("run-offset", 1) * lengths[:, :1])
+    # lengths past the row's end are all the same; the bound keeps sums far from overflow
+    return group_atoms(atoms, maskable, np.cumsum(np.minimum(lengths, width), axis=1).astype(np.int64))

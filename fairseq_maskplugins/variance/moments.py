@@ -3,7 +3,7 @@
 With ``g(x, m)`` the gradient on row ``x`` with mask ``m``: ``tr Cov(g) = tr Cov_x(E_m g) + E_x tr Cov_m(g | x)``, the data
 term and the mask term (source: the decomposition theorem of MAP-Net, arXiv 2008.05333). Nested sampling estimates both
 without bias: rows drawn independently, ``R`` independent masks of each. Rows are taken in groups, each group gives an
-estimate of its own, and their mean and spread give the result and its interval. In memory are four vectors of the
+estimate of its own, and their mean and spread give the result and its interval. In memory are five vectors of the
 gradient's length, however many rows and masks there are.
 """
 
@@ -31,6 +31,32 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} ± {self.error:.2g}"
 
 
+class Spread:
+    """Running mean of vectors, and the sum of their squared distances from it.
+
+    By Welford's recurrence: the difference of two large sums would drown a small spread in their rounding. Vectors that
+    are all equal have a spread of exactly 0.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.squares = 0, 0.0
+        self.mean: Optional[torch.Tensor] = None
+
+    def add(self, vector: torch.Tensor) -> None:
+        """*Shape:* ``[P]``."""
+        self.count += 1
+        if self.mean is None:
+            self.mean = vector.clone()
+            return
+        step = vector - self.mean
+        self.squares += _square(step) * (self.count - 1) / self.count
+        self.mean.add_(step, alpha=1 / self.count)
+
+    def variance(self) -> float:
+        """Unbiased, summed over the entries; of at least two vectors."""
+        return self.squares / (self.count - 1)
+
+
 class Group:
     """Running moments of one group of rows.
 
@@ -39,37 +65,33 @@ class Group:
     """
 
     def __init__(self, masks: int):
-        self.masks, self.rows = masks, 0
-        self.sum: Optional[torch.Tensor] = None  # of the rows' mean gradients
-        self.first: Optional[torch.Tensor] = None  # of the gradients with the first mask
-        self.squares = self.first_squares = self.within = self.loss = 0.0
+        self.masks, self.rows, self.first = (
+            masks,
+            Spread(),
+            Spread(),
+        )  # of the rows' mean gradients, and of the first mask's
+        self.within = self.loss = 0.0
 
     def add_row(self, gradients: Callable[[int], Tuple[torch.Tensor, float]]) -> None:
         """Add a row: ``gradients(r)`` gives the gradient ``[P]`` and the loss with mask ``r``."""
-        row, squares = None, 0.0
+        row = Spread()
         for r in range(self.masks):
             gradient, loss = gradients(r)
-            norm = _square(gradient)
-            squares += norm
             self.loss += loss / self.masks
+            row.add(gradient)
             if r == 0:
-                self.first = gradient.clone() if self.first is None else self.first.add_(gradient)
-                self.first_squares += norm
-            row = gradient.clone() if row is None else row.add_(gradient)
-        self.within += (squares - _square(row) / self.masks) / (self.masks - 1)
-        row /= self.masks
-        self.squares += _square(row)
-        self.sum = row if self.sum is None else self.sum.add_(row)
-        self.rows += 1
+                self.first.add(gradient)
+        self.within += row.variance()
+        self.rows.add(row.mean)
 
     def result(self) -> Dict[str, float]:
         """Unbiased estimates: ``data``, ``mask``, ``total`` (directly, from the first mask of each row alone) and
         ``loss``."""
-        mask = self.within / self.rows
-        between = (self.squares - _square(self.sum) / self.rows) / (self.rows - 1)
-        total = (self.first_squares - _square(self.first) / self.rows) / (self.rows - 1)
+        count = self.rows.count
+        mask = self.within / count
         # the rows' means still hold 1/R of the mask term
-        return {"data": between - mask / self.masks, "mask": mask, "total": total, "loss": self.loss / self.rows}
+        data = self.rows.variance() - mask / self.masks
+        return {"data": data, "mask": mask, "total": self.first.variance(), "loss": self.loss / count}
 
 
 def _square(vector: torch.Tensor) -> float:

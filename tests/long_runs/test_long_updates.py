@@ -1,0 +1,78 @@
+"""5,000 updates of every method at toy size: each run ends, improves, warns little and holds no more at its end."""
+
+import json
+import re
+import sys
+
+import harness
+import pytest
+from cases import CASES, _case
+from watch import can_watch, settled, watch
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not can_watch(), reason="needs Linux' /proc")]
+UPDATES, STAGE = 5000, 1000
+TWICE = ("stock_criterion", "span_token")  # another case trains the same code
+METHODS = [case for case in CASES if case.name not in TWICE] + [
+    _case(
+        "child_d",
+        "--optimizer child_tuning_adam --child-tuning-mode D --child-tuning-mask {mask}",
+        "optimizer",
+        "child_tuning_adam",
+        "ChildTuningAdam",
+    )
+]
+# no checkpoints or validation at the ends of the many small epochs; a learning rate at which a model of this size leaves
+# the plateau of the words' frequencies; a case's own options override these
+LONG = (
+    f"--max-update {UPDATES} --log-interval 100 --no-epoch-checkpoints --no-last-checkpoints --save-interval 100000 "
+    f"--validate-interval 100000 --validate-interval-updates {STAGE} --save-interval-updates {UPDATES} "
+    "--lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 100 --batch-size 16 --dropout 0 --attention-dropout 0"
+).split()
+
+
+@pytest.fixture(scope="module")
+def fisher_mask(corpus, tmp_path_factory):
+    """A mask for ChildTuning-D, selected from the Fisher information of a model of two updates."""
+    folder = tmp_path_factory.mktemp("fisher")
+    harness.train(corpus / "bin", folder, "--max-update", 2, "--no-epoch-checkpoints")
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "fisher", corpus / "bin", "--user-dir"]
+    command += [harness.USER_DIR, *harness.TINY, *harness.MLM, "--restore-file", folder / "checkpoint_last.pt"]
+    command += ["--max-examples", 50, "--mask", folder / "mask", "--reserve-p", 0.3]
+    harness.run(command, check=True, cwd=harness.ROOT)
+    return folder / "mask"
+
+
+def numbers(text, marker):
+    return [json.loads(line.split(marker, 1)[1]) for line in text.splitlines() if marker in line]
+
+
+@pytest.mark.parametrize("case", METHODS, ids=lambda case: case.name)
+def test_5000_updates(case, corpus, fisher_mask, tmp_path, capsys):
+    options = [option.format(corpus=corpus, mask=fisher_mask) for option in case.options]
+    command = harness.train_command(corpus / "bin", tmp_path / "save", base=[*case.base, *LONG, *options])
+
+    def stage(line):
+        found = re.search(r'\| train_inner \| .*"num_updates": "(\d+)"', line)
+        return int(found.group(1)) // STAGE if found else None
+
+    samples = watch(command, str(tmp_path / "log.txt"), stage)
+    text = (tmp_path / "log.txt").read_text()
+    train, valid = numbers(text, "| train_inner | "), numbers(text, "| valid | ")
+    assert int(train[-1]["num_updates"]) == UPDATES and len(train) == UPDATES // 100
+    losses = [float(step["loss"]) for step in train]
+    held = [float(step["valid_loss"]) for step in valid]
+    assert all(0 <= loss < 50 for loss in losses + held)  # NaN fails too
+    first, last = settled(samples[1]), settled(samples[max(s for s in samples if s < UPDATES // STAGE)])
+    with capsys.disabled():
+        print(
+            f"\n| {case.name} | {losses[0]:.2f} | {losses[-1]:.2f} | {held[0]:.2f} | {held[-1]:.2f} | "
+            f"{float(train[-1]['wall']):.0f} | {first.rss:.0f} | {last.rss:.0f} | {first.files:.0f} | "
+            f"{last.files:.0f} | {last.processes:.0f} |"
+        )
+    assert losses[-1] < 0.8 * losses[0]
+    assert held[-1] < held[0] + 0.05  # after 1,000 updates and after all
+    assert last.rss <= 1.1 * first.rss
+    assert last.processes <= first.processes and last.files <= first.files + 2
+    warnings = [line for line in text.splitlines() if "WARN" in line or "Warning" in line]
+    assert len(warnings) <= 20, warnings[:5]
+    assert len(text) < 300_000 and "Traceback" not in text
