@@ -169,5 +169,6 @@ def check_free(path: str) -> None:
     above = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(above):
         raise UsageError(f"{path}: the folder {above} does not exist")
+    remove_abandoned(above)
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise UsageError(f"{path}: must not exist or be an empty folder")

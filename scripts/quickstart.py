@@ -150,7 +150,7 @@ def pretrain(out, updates, lock):
         --batch-size {BATCH} --num-workers 1 --seed 1
         --save-interval-updates {min(500, -(-updates // 6))} --keep-interval-updates 1 --no-epoch-checkpoints
         --validate-interval-updates {min(1000, -(-updates // 3))} --validate-interval 100
-        --log-format simple --log-interval {min(100, updates)}
+        --log-format simple --log-interval {min(100, -(-updates // 6))}
     """.split()
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model", "--save-dir", out / "checkpoints"]
     command += ["--fp16"] if gpu else ["--cpu"]

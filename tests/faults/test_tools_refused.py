@@ -13,7 +13,7 @@ import fault_folders as folders
 import fault_prepare as prepare
 import harness
 import pytest
-from fault_case import EACH, assert_one_line
+from fault_case import EACH, FOLDERS, assert_one_line
 from fault_choice import SEED, choose
 from forked import Forked
 
@@ -126,6 +126,6 @@ def test_another_of_the_same_in_between(name, cases):
         done = case.run(strike)
         assert inner.pop().returncode == 0
         if done.returncode != 0:  # a folder that is there is not replaced
-            assert name in ("export-hf", "import-hf") and done.returncode == 1
+            assert name in FOLDERS and done.returncode == 1
             assert_one_line(done.text, str(case.out))
         assert folders.read(case.out) == case.new
