@@ -81,8 +81,8 @@ MUTANTS = [
     _mutant(
         "specials are masked",
         "decoupled_mlm/dataset.py",
-        "special[: dictionary.nspecial] = True",
-        "special[: dictionary.nspecial] = False",
+        "maskable=~special,",
+        "maskable=np.ones(size, dtype=bool),",
         "dataset",
         "task",
     ),
