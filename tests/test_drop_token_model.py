@@ -238,6 +238,17 @@ def test_warmup_raises_the_share_linearly():
     assert shares == [0.0, 0.2, 0.4, 0.4]
 
 
+def test_ranks_drop_different_tokens(monkeypatch):
+    dictionary = make_dictionary()
+    model = build("droptoken_roberta", dictionary, drop_token_prob=0.5).train()
+    tokens = make_rows(dictionary, [12, 12])
+    seen = []
+    for rank in (0, 1):
+        monkeypatch.setattr("fairseq_maskplugins.drop_token.model.data_parallel_rank", lambda rank=rank: rank)
+        seen.append(dropped_by(model, tokens))
+    assert not torch.equal(*seen)
+
+
 def test_draws_move_with_the_update_number_and_not_with_calls():
     model = build("droptoken_roberta", make_dictionary(), drop_token_prob=0.5)
     tokens = make_rows(model.encoder.dictionary, LENGTHS)
