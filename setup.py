@@ -39,7 +39,16 @@ setup(
             'transformers<4.41; python_version < "3.11"',
         ],
         "test": [
-            *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),
+            *(
+                "pytest",
+                "pytest-xdist",
+                "coverage>=7.10",
+                "hypothesis",
+                "scipy",
+                "sentencepiece",
+                "ruff>=0.17,<0.18",
+                "regex",
+            ),
             *("markdown-it-py", "packaging", "build", "twine", "setuptools>=61,<81", "wheel"),
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
             "fairscale",  # --zero-sharding os
