@@ -25,6 +25,8 @@ while :; do
     shift
 done
 if [ "$runner" != pytest ]; then
+    marks="not uncounted${marks:+ and $marks}"
+    again="not uncounted and $again"
     export COVERAGE_FILE="$ROOT/.coverage-data/data"
     rm -rf "$ROOT/.coverage-data"
     mkdir "$ROOT/.coverage-data"

@@ -133,6 +133,7 @@ def test_settings_of_another_run_are_refused(text, tmp_path):
     )
 
 
+@pytest.mark.uncounted
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])
 def test_a_refused_write_is_one_line(error, text, tmp_path):
     strike = lambda event: error if event.path.endswith("train.txt.tmp") else None  # noqa: E731

@@ -37,6 +37,7 @@ def run_forked(case, prepared):
     return subprocess.CompletedProcess([], process.returncode, process.read())
 
 
+@pytest.mark.uncounted
 @pytest.mark.parametrize("name", EACH)
 def test_files_that_can_not_grow(name, cases):
     """``RLIMIT_FSIZE``: whatever library writes, through whatever call, is told in the middle of a file."""

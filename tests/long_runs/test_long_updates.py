@@ -72,7 +72,7 @@ def test_5000_updates(case, corpus, fisher_mask, tmp_path, capsys):
     assert losses[-1] < 0.8 * losses[0]
     assert held[-1] < held[0] + 0.05  # after 1,000 updates and after all
     assert last.rss <= 1.1 * first.rss
-    assert last.processes <= first.processes and last.files <= first.files + 2
+    assert last.processes <= first.processes and last.files <= 1.1 * first.files
     warnings = [line for line in text.splitlines() if "WARN" in line or "Warning" in line]
     assert len(warnings) <= 20, warnings[:5]
     assert len(text) < 300_000 and "Traceback" not in text
