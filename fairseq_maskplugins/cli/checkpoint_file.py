@@ -55,8 +55,24 @@ def _check(path: str, state: Any) -> dict:
         for name, tensor in tensors.items():
             if not isinstance(tensor, torch.Tensor):
                 raise UsageError(f"{path}: this is no fairseq checkpoint: {name} is no tensor")
+        require_numbers(path, tensors)
         require_finite(path, tensors)
     return state
+
+
+def require_numbers(path: str, tensors: Dict[str, torch.Tensor]) -> None:
+    """Refuse weights that are integers or the like, as tools that quantise models write them: without their scales they
+    are not the model's.
+
+    Raises:
+        UsageError: names the first such tensor, and its type.
+    """
+    for name, tensor in tensors.items():
+        if name.endswith((".weight", ".bias")) and not tensor.is_floating_point():
+            kind = str(tensor.dtype).replace("torch.", "")
+            raise UsageError(
+                f"{path}: {name} must hold floating-point numbers, got {kind}: give the checkpoint of training"
+            )
 
 
 def require_finite(path: str, tensors: Dict[str, torch.Tensor]) -> None:
