@@ -11,6 +11,7 @@ import pytest
 
 from fairseq_maskplugins.cli.main import COMMANDS, main
 from fairseq_maskplugins.doctor import BROKEN, NOTE, examine
+from fairseq_maskplugins.errors import UsageError
 
 NEW = {
     "fairseq-fixed": "0.12.3.1",
@@ -150,6 +151,46 @@ def test_completion_completes(tmp_path, capsys):
     assert complete("maskplugins", "export-hf", "file") == []  # files are the shell's own
     assert main(["completion", "zsh"]) == 0
     assert capsys.readouterr().out.startswith("autoload -U +X bashcompinit")
+
+
+EMPTY = {
+    "correct-embeddings": {"IN": "E out", "OUT": "in E", "--dict": "in out --dict E"},
+    "export-hf": {"CHECKPOINT": "E out", "OUT": "in E", "--labels": "in out --labels E", "--head": "in out --head E"},
+    "import-hf": {"FOLDER": "E out", "OUT": "in E"},
+    "fill-mask": {"CHECKPOINT": "E data <mask>", "DATA": "in E <mask>", "--bpe": "in data <mask> --bpe E"},
+    "show-masks": {
+        "DATA": "E",
+        "--html": "data --html E",
+        "--split": "data --split=",
+        "--user-dir": "data --user-dir E",
+    },
+    "variance": {
+        "DATA": "in E",
+        "--png": "in data --png E",
+        "--json": "in data --json E",
+        "--maskers": "in data --maskers E",
+    },
+    "pmi": {"TEXT": "build text E --output out", "--output": "build text --output E", "--text": "stats in --text E"},
+    "fisher": {"DATA": "E --mask out --arch roberta_base", "--mask": "data --fisher out --mask E"},
+    "fisher select": {
+        "--fisher": "--fisher E --mask out --reserve-p 0.3",
+        "--mask": "--fisher in --mask= --reserve-p 0.3",
+    },
+    "fisher show": {"--mask": "--mask E", "--png": "--mask in --png E"},
+}
+
+
+@pytest.mark.parametrize("command", EMPTY)
+def test_empty_names_are_refused(command, tmp_path, monkeypatch):
+    """Where a variable of the shell is not set. ``--params`` of ``variance`` is empty where nothing else is said."""
+    monkeypatch.chdir(tmp_path)
+    for name, arguments in EMPTY[command].items():
+        with pytest.raises(UsageError) as error:
+            main([*command.split(), *("" if word == "E" else word for word in arguments.split())])
+        assert str(error.value) == f"fairseq_maskplugins: {name} must not be empty"
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(UsageError, match="in: no such checkpoint"):
+        main(["variance", "in", "data", "--params", ""])
 
 
 def test_exit_status_of_a_wrong_command_line(capsys):

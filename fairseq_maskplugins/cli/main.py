@@ -8,6 +8,7 @@ import sys
 from typing import List, Optional
 
 from ..errors import UsageError
+from .arguments import refuse_empty
 from .user_dir import take_user_dir
 
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
@@ -78,7 +79,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
             parts = [sub.epilog or EXAMPLES.get(name, ""), "" if own else USER_DIR_HELP]
             sub.epilog = "\n".join(part for part in parts if part) or None
             sub.set_defaults(run=module.run)
+            chosen = sub
     args = parser.parse_args(arguments)
+    refuse_empty(chosen, args)
     try:
         status = args.run(args) or 0
         if sys.stdout is not None:
