@@ -9,6 +9,8 @@ from fairseq import checkpoint_utils
 from ..compat import explain_reading, read_checkpoint
 from ..errors import UsageError
 
+NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 def require_checkpoint(path: str, advice: str = "") -> None:
     """Stop where there is no such file; ``advice`` follows in the line."""
@@ -68,10 +70,10 @@ def require_numbers(path: str, tensors: Dict[str, torch.Tensor]) -> None:
         UsageError: names the first such tensor, and its type.
     """
     for name, tensor in tensors.items():
-        if name.endswith((".weight", ".bias")) and not tensor.is_floating_point():
+        if name.endswith((".weight", ".bias")) and tensor.dtype not in NUMBERS:
             kind = str(tensor.dtype).replace("torch.", "")
             raise UsageError(
-                f"{path}: {name} must hold floating-point numbers, got {kind}: give the checkpoint of training"
+                f"{path}: {name} must hold floating-point numbers, 16 bits or more, got {kind}: give the checkpoint of training"
             )
 
 
