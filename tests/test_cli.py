@@ -1,10 +1,13 @@
 """``maskplugins`` as one command: help with examples, ``doctor``, completion, exit statuses."""
 
+import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import harness
 import pytest
@@ -191,6 +194,36 @@ def test_empty_names_are_refused(command, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
     with pytest.raises(UsageError, match="in: no such checkpoint"):
         main(["variance", "in", "data", "--params", ""])
+
+
+def start(arguments, cwd=harness.ROOT, **options):
+    """The real program; tests that run in the background have interrupts ignored, and this has not."""
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", *map(str, arguments)]
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, cwd=cwd, stderr=subprocess.PIPE, preexec_fn=heed, **options)
+
+
+def test_interrupted_while_it_is_imported(tmp_path):
+    """It dies of the signal, which is exit status 130 to a shell, and says nothing."""
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq" / "__init__.py").write_text("open('begun', 'w').close()\nimport time\ntime.sleep(300)\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, harness.ROOT)))}
+    process = start(["export-hf", "in", "out"], cwd=tmp_path, env=env)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1] == b"" and process.returncode == -signal.SIGINT
+
+
+def test_interrupted_at_work(corpus):
+    """The same; and what fairseq says of packages that no command uses is not heard."""
+    process = start(["pmi", "stats", corpus / "phrases.txt", "--text", "-"], stdin=subprocess.PIPE)
+    process.stdin.write(b"a broken clock\n" * 200_000)  # more than a pipe holds: it reads
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1].decode()
+    assert process.returncode == -signal.SIGINT
+    assert "Traceback" not in said and "Interrupt" not in said and "tensorboardX" not in said
 
 
 def test_exit_status_of_a_wrong_command_line(capsys):

@@ -13,6 +13,7 @@ from ..pmi_build.score import SCORES
 from ..pmi_build.text import find_files
 from ..pmi_build.words import MODES, WordSplitter
 from . import cli_pmi_stats
+from .start import Interrupted
 
 BUILD = """examples:
   maskplugins pmi build train.txt --output phrases.txt --size 10000
@@ -86,7 +87,7 @@ def _build(args: argparse.Namespace) -> None:
     try:
         _build_and_write(args, splitter, interrupt)
     except KeyboardInterrupt:
-        raise UsageError("interrupted; no list was written") from None
+        raise Interrupted("interrupted; no list was written", interrupt.came or signal.SIGINT) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -97,14 +98,14 @@ class _Interrupt:
     compiled code that asks an object for an attribute drops whatever is raised meanwhile."""
 
     def __init__(self) -> None:
-        self.came = False
+        self.came: Optional[int] = None
 
-    def __call__(self, *unused: Any) -> None:
-        self.came = True
+    def __call__(self, number: int, frame: Any) -> None:
+        self.came = number
         raise KeyboardInterrupt
 
     def check(self) -> None:
-        if self.came:
+        if self.came is not None:
             raise KeyboardInterrupt
 
 

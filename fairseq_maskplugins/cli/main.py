@@ -1,6 +1,7 @@
 """``maskplugins COMMAND ...``: a table of commands, each in a module of its own that is imported when it is asked for."""
 
 import argparse
+import contextlib
 import errno
 import importlib
 import os
@@ -9,6 +10,7 @@ from typing import List, Optional
 
 from ..errors import UsageError
 from .arguments import refuse_empty
+from .start import interruptible
 from .user_dir import take_user_dir
 
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
@@ -51,13 +53,19 @@ EXAMPLES = {
   maskplugins pmi stats --help
 """,
 }
-STATUS = "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong"
+STATUS = (
+    "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong, 130 interrupted"
+)
 _OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF, errno.EFBIG)
 USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Run a command; returns its exit status (0: done, 1: failed, 2: the command line is wrong)."""
+    """Run a command; returns its exit status (0: done, 1: failed, 2: the command line is wrong).
+
+    Called with arguments it leaves interrupts to its caller.
+    """
+    work = interruptible() if arguments is None else contextlib.nullcontext()
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names and texts may hold what a terminal's encoding does not have
@@ -83,7 +91,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     args = parser.parse_args(arguments)
     refuse_empty(chosen, args)
     try:
-        status = args.run(args) or 0
+        with work:
+            status = args.run(args) or 0
         if sys.stdout is not None:
             sys.stdout.flush()
         return status
