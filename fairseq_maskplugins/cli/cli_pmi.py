@@ -7,13 +7,12 @@ import sys
 import tempfile
 from typing import Any, Optional
 
-from ..errors import UsageError
+from ..errors import Interrupted, UsageError
 from ..pmi_build.build import DEFAULT_SIZE, ENGINES, build_list, check_output, count_by_length, write_list
 from ..pmi_build.score import SCORES
 from ..pmi_build.text import find_files
 from ..pmi_build.words import MODES, WordSplitter
 from . import cli_pmi_stats
-from .start import Interrupted
 
 BUILD = """examples:
   maskplugins pmi build train.txt --output phrases.txt --size 10000

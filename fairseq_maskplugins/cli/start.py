@@ -8,16 +8,6 @@ import signal
 import sys
 from typing import Iterator
 
-from ..errors import UsageError
-
-
-class Interrupted(UsageError):
-    """What a command has to say of a signal that ended it."""
-
-    def __init__(self, message: str, number: int):
-        super().__init__(message)
-        self.number = number
-
 
 def is_command() -> bool:
     """Whether this process is ``maskplugins``, or ``python -m`` that is about to be."""
@@ -40,6 +30,8 @@ def interruptible() -> Iterator[None]:
     """A command's work: an interrupt unwinds it, so that its temporary files go, and then ends the process as if nobody
     had heeded the signal. To a shell that is exit status 130, and the end of a loop that the command is in; a status of
     our own would let the loop go on."""
+    from ..errors import Interrupted
+
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
