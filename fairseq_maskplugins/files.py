@@ -101,6 +101,26 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)
 
 
+def is_special(path: str) -> bool:
+    """Whether a device or a pipe is there."""
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+
+
+def require_file(path: str, option: str = "") -> None:
+    """Refuse a device or a pipe in the place of a file that is read, before it is opened: a pipe may let us wait without
+    end, a device may have none, and what is read from either is not there for the next process that reads.
+
+    Args:
+        path: the file; one that is missing, or a folder, is left to whoever opens it.
+        option: what comes before it in the line.
+
+    Raises:
+        UsageError: names it.
+    """
+    if is_special(path):
+        raise UsageError(f"{option}{path}: must be a file, not a device or a pipe")
+
+
 def find_place(path: str) -> str:
     """Where a file that is replaced whole really goes: links are followed, so that /dev/stdout stays what it is.
 
@@ -108,7 +128,7 @@ def find_place(path: str) -> str:
         UsageError: a device or a pipe is there, which the renamed file would take the place of; or the name is too long.
     """
     _refuse_long(path)
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+    if is_special(path):
         raise UsageError(f"{path}: is a device or a pipe; output goes to a file, which is replaced whole")
     return os.path.realpath(path)
 

@@ -8,12 +8,14 @@ from fairseq import checkpoint_utils
 
 from ..compat import explain_reading, read_checkpoint
 from ..errors import UsageError
+from ..files import require_file
 
 NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def require_checkpoint(path: str, advice: str = "") -> None:
     """Stop where there is no such file; ``advice`` follows in the line."""
+    require_file(path)
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such checkpoint{advice}")
 

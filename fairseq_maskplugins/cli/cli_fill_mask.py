@@ -6,9 +6,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
-from ..decoupled_mlm.dataset import build_vocabulary
+from ..decoupled_mlm.dataset import build_vocabulary, require_tokenizer_files
 from ..decoupled_mlm.task import check_model
 from ..errors import UsageError
+from ..files import require_file
 from ..show_masks.texts import printable
 from ..vocabulary import Vocabulary
 from .as_json import add_json_option, reporting
@@ -123,6 +124,7 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     if args.topk < 1:
         raise UsageError(f"--topk must be at least 1, got {args.topk}")
     require_checkpoint(args.checkpoint)
+    require_file(os.path.join(args.data, "dict.txt"))
     if not os.path.isfile(os.path.join(args.data, "dict.txt")):
         raise UsageError(f"{args.data}: no dict.txt there; it must be the data directory of the training")
     overrides = {"data": args.data}
@@ -136,6 +138,7 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     if bpe is None:
         raise UsageError("--bpe is needed: the checkpoint does not name its tokenizer")
     bpe = OmegaConf.create(bpe) if isinstance(bpe, dict) else bpe
+    require_tokenizer_files(bpe)
     try:
         encode = encoders.build_bpe(bpe).encode
     except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library

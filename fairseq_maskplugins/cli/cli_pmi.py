@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument(
         "text",
         nargs="+",
-        help="files or globs, plain, gzip or zstd, UTF-8, one sentence or paragraph a line; - is stdin",
+        help="files, pipes or globs, plain, gzip or zstd, UTF-8, one sentence or paragraph a line; - is stdin",
     )
     build.add_argument("--output", required=True, metavar="FILE", help="the list; compressed where it ends in .gz")
     _add_words(build)
