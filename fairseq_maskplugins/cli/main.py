@@ -2,14 +2,13 @@
 
 import argparse
 import contextlib
-import errno
 import importlib
-import os
 import sys
 from typing import List, Optional
 
 from ..errors import UsageError
 from .arguments import refuse_empty
+from .output import write_out
 from .start import interruptible
 from .user_dir import take_user_dir
 
@@ -56,7 +55,6 @@ EXAMPLES = {
 STATUS = (
     "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong, 130 interrupted"
 )
-_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF, errno.EFBIG)
 USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
 
 
@@ -90,20 +88,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
             chosen = sub
     args = parser.parse_args(arguments)
     refuse_empty(chosen, args)
-    try:
-        with work:
-            status = args.run(args) or 0
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status
-    except OSError as error:
-        if error.filename is not None or error.errno not in _OUTPUT:
-            raise
-        # what is left in the buffer has nowhere to go; Python would try once more when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
-        if error.errno == errno.EPIPE:  # whoever read it has seen enough, as "head" has
-            return 1
-        raise UsageError(f"standard output: can't write it: {error.strerror}") from None
+    with work:
+        return write_out(lambda: args.run(args), UsageError) or 0
 
 
 if __name__ == "__main__":
