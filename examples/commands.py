@@ -1,16 +1,31 @@
 """What the recipes share: commands that are printed or run, and files that are there whole or not at all."""
 
+import importlib.util
 import os
+import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, List, Sequence, Tuple, Union
+from typing import Any, Callable, List, Sequence, Tuple, Union
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = ROOT / "fairseq_maskplugins"
 SIZES = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads", "max_positions")
 SWITCHES = ("encoder_normalize_before", "layernorm_embedding", "untie_weights_roberta")
+
+
+def begin(main: Callable[[], Any]) -> None:
+    """Call a recipe's ``main`` as ``maskplugins`` calls a command: where nobody reads the output, as behind ``head``, it ends
+    without a word."""
+    runpy.run_path(str(PLUGINS / "cli" / "output.py"))["write_out"](main)
+
+
+def require(*modules: str) -> None:
+    """Stop before any work where what is needed at its end is not installed."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        sys.exit(f"{', '.join(missing)} is needed: pip install {' '.join(missing)}")
 
 
 def train_command(data: Union[str, Path], *options: Any, user_dir: Path = PLUGINS) -> List[str]:

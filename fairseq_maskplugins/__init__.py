@@ -43,8 +43,12 @@ def _load_canonical() -> None:
 if __name__ == _NAME:
     __path__ = _RealPath(__path__)
 
+    from .cli.start import begin, is_command
+
+    if is_command():
+        begin()
     # "maskplugins doctor" tells what is broken where the rest can't even be imported
-    if not (sys.argv[1:2] == ["doctor"] and os.path.basename(sys.argv[0]) in ("-m", "maskplugins")):
+    if not (sys.argv[1:2] == ["doctor"] and is_command()):
         from .compat import (
             explain_loading,
             note_flat_shapes,

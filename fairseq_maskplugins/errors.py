@@ -32,3 +32,11 @@ class UsageError(SystemExit, ValueError, CompactHydraException):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class Interrupted(UsageError):
+    """What a command has to say of a signal that ended it."""
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.number = number

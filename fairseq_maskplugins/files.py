@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import contextlib
+import errno
 import os
 import platform
 import re
@@ -17,11 +18,12 @@ except ImportError:  # Windows
 
 _LOCK = ".fairseq_maskplugins-lock"
 _NAME = re.compile(r".+\.[0-9a-f]{8}\.part")
+_LONGEST_NAME = 100  # bytes that a temporary name takes over: file systems allow 255, or 143 where they encrypt names
 
 
 @contextlib.contextmanager
 def working_folder(place: str) -> Iterator[str]:
-    """A folder ``PLACE.XXXXXXXX.part`` to work in, which is gone at the end of the block.
+    """A folder ``PLACE.XXXXXXXX.part`` to work in, which is gone at the end of the block. A long name is cut.
 
     A killed process leaves its folder. The next that makes one beside it removes it: a file in each is locked for as long
     as its process lives, and names its machine, as the locks of some network file systems reach no further.
@@ -40,7 +42,7 @@ def working_folder(place: str) -> Iterator[str]:
 
 def _make_locked(place: str) -> Tuple[str, int]:
     while True:
-        folder = f"{place}.{secrets.token_hex(4)}.part"
+        folder = os.path.join(os.path.dirname(place), f"{_cut(os.path.basename(place))}.{secrets.token_hex(4)}.part")
         os.mkdir(folder)
         try:
             lock = os.open(os.path.join(folder, _LOCK), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -57,6 +59,17 @@ def _make_locked(place: str) -> Tuple[str, int]:
         if os.path.exists(os.path.join(folder, _LOCK)):
             return folder, lock
         os.close(lock)
+
+
+def _cut(name: str) -> str:
+    """A name, or the beginning of a long one with its ending, by which libraries tell what to write."""
+    if len(os.fsencode(name)) <= _LONGEST_NAME:
+        return name
+    stem, ending = os.path.splitext(name)
+    ending = ending if len(os.fsencode(ending)) <= 20 else ""
+    # not in the middle of a character: some file systems take no name that is not UTF-8
+    begin = os.fsencode(stem)[: _LONGEST_NAME - len(os.fsencode(ending))].decode("utf-8", "ignore")
+    return (begin or "file") + ending
 
 
 def remove_abandoned(above: str) -> None:
@@ -88,15 +101,45 @@ def _remove(folder: str) -> None:
         os.rmdir(folder)
 
 
+def is_special(path: str) -> bool:
+    """Whether a device or a pipe is there."""
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+
+
+def require_file(path: str, option: str = "") -> None:
+    """Refuse a device or a pipe in the place of a file that is read, before it is opened: a pipe may let us wait without
+    end, a device may have none, and what is read from either is not there for the next process that reads.
+
+    Args:
+        path: the file; one that is missing, or a folder, is left to whoever opens it.
+        option: what comes before it in the line.
+
+    Raises:
+        UsageError: names it.
+    """
+    if is_special(path):
+        raise UsageError(f"{option}{path}: must be a file, not a device or a pipe")
+
+
 def find_place(path: str) -> str:
     """Where a file that is replaced whole really goes: links are followed, so that /dev/stdout stays what it is.
 
     Raises:
-        UsageError: a device or a pipe is there, which the renamed file would take the place of.
+        UsageError: a device or a pipe is there, which the renamed file would take the place of; or the name is too long.
     """
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+    _refuse_long(path)
+    if is_special(path):
         raise UsageError(f"{path}: is a device or a pipe; output goes to a file, which is replaced whole")
     return os.path.realpath(path)
+
+
+def _refuse_long(path: str) -> None:
+    """Refuse what no file can be called, before the work for it: whether it exists says nothing of that."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"{path}: can't write it: {error.strerror}") from None
 
 
 @contextlib.contextmanager
@@ -120,7 +163,7 @@ def replacing(path: str, also: Tuple[Type[Exception], ...] = (), follow: bool = 
     place = find_place(path) if follow else os.path.abspath(path)
     try:
         with working_folder(place) as folder:
-            temporary = os.path.join(folder, os.path.basename(place))
+            temporary = os.path.join(folder, _cut(os.path.basename(place)))
             yield temporary
             with open(temporary, "rb+") as file:
                 # a library may make its files private; as any other, this one is for whom the umask lets
@@ -152,7 +195,7 @@ def write_folder(path: str, files: Dict[str, bytes]) -> None:
     place = os.path.abspath(path)
     try:
         with working_folder(place) as folder:
-            temporary = os.path.join(folder, os.path.basename(place))
+            temporary = os.path.join(folder, _cut(os.path.basename(place)))
             os.mkdir(temporary)
             for name, content in files.items():
                 with open(os.path.join(temporary, name), "wb") as file:
@@ -165,7 +208,9 @@ def write_folder(path: str, files: Dict[str, bytes]) -> None:
 
 
 def check_free(path: str) -> None:
-    """Refuse a path where a new folder can't be put: it holds something, or the folder above does not exist."""
+    """Refuse a path where a new folder can't be put: it holds something, its name is too long, or the folder above does
+    not exist."""
+    _refuse_long(path)
     above = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(above):
         raise UsageError(f"{path}: the folder {above} does not exist")

@@ -3,9 +3,7 @@
 import argparse
 import io
 import json
-import math
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +15,11 @@ try:
 except ImportError:  # Windows: nothing keeps two of us out of one folder
     fcntl = None
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "examples")]
 from commands import ROOT, train_command  # noqa: E402
 from corpora import fetch, read_wiki  # noqa: E402
+from training_log import report, show_log  # noqa: E402
 
 SENTENCES = [
     "The city is the capital of the <mask> of the region.",
@@ -177,27 +177,6 @@ def pretrain(out, updates, lock):
     write(out / "pretrained", "done\n")
 
 
-def show_log(process, path, begin):
-    """Print what a training writes to its log, from byte ``begin``, until it ends."""
-    with open(path, encoding="utf-8", errors="replace") as log:
-        log.seek(begin)
-        half = ""
-        while True:
-            ended = process.poll() is not None
-            line = log.readline()
-            if not line:
-                if ended:
-                    return
-                time.sleep(0.2)
-                continue
-            half += line
-            if half.endswith("\n"):
-                shown = re.search(r"\| (train_inner|valid) \| (.*)", half)
-                if shown:
-                    print("  " + shown.group(2).replace("valid on 'valid' subset | ", "validation: "), flush=True)
-                half = ""
-
-
 def sentences_of(out):
     """Beginnings of the validation text that fit in a row, the middle word masked."""
     import sentencepiece
@@ -211,27 +190,6 @@ def sentences_of(out):
         words[len(words) // 2] = "<mask>"
         found.append(" ".join(words))
     return found
-
-
-def report(out):
-    """What the log says; a run that was interrupted has its parts in the same log."""
-    text = (out / "train.log").read_text()
-    updates = {int(n): line for line, n in re.findall(r"(train_inner \| .*?num_updates=(\d+).*)", text)}
-    last = updates[max(updates)]
-    found = re.findall(r"valid on 'valid' subset \| loss ([\d.]+).*?ppl ([\d.]+).*?num_updates (\d+)", text)
-    validations = {int(update): (loss, ppl) for loss, ppl, update in found}
-
-    def value(name):
-        return re.search(rf"\b{name}=([\d.e+-]+)", last).group(1)
-
-    print(f"asked: corruption rate {CORRUPTION}, prediction rate {PREDICTION}")
-    rates = f"corruption rate {value('corruption_rate')}, prediction rate {value('prediction_rate')}"
-    print(f"measured at update {max(updates)}: {rates}")
-    for update, (loss, ppl) in sorted(validations.items()):
-        print(f"validation at update {update}: {loss} bits a predicted token, perplexity {ppl}")
-    vocabulary = len((out / "data-bin" / "dict.txt").read_text().splitlines())
-    print(f"(guessing among {vocabulary:,} pieces: {math.log2(vocabulary):.2f} bits)")
-    print(f"speed at the end: {float(value('wps')):,.0f} tokens/s")
 
 
 def main():
@@ -282,7 +240,7 @@ def work(args, out, lock):
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model"]
     command += sentences_of(out) if args.text else SENTENCES
     run(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    report(out)
+    report(out, CORRUPTION, PREDICTION)
     print(f"took {time.time() - start:.0f} s without the environment; everything is in {out}")
 
 

@@ -1,5 +1,6 @@
 """A missing, damaged or diverged checkpoint: the same line from every tool, before anything is printed or written."""
 
+import contextlib
 import re
 import sys
 
@@ -7,6 +8,7 @@ import harness
 import pytest
 import torch
 
+from fairseq_maskplugins.cli import checkpoint_run
 from fairseq_maskplugins.cli.main import main
 from fairseq_maskplugins.cli.user_dir import import_user_dir
 from fairseq_maskplugins.correct_embeddings.checkpoint import RECORD
@@ -75,6 +77,26 @@ def test_diverged(name, checkpoint, corpus, tmp_path, capsys):
         line = said(name, path, corpus, tmp_path, capsys)
         assert line.startswith(f"fairseq_maskplugins: {path}: {key} holds NaN or infinite values (")
         state[part][key][5, 0] = 0.0
+
+
+def test_a_model_larger_than_what_its_checkpoint_stores(monkeypatch):
+    """Four times as many entries may be built. Data that several tensors show counts once, and all of it."""
+    monkeypatch.setattr(checkpoint_run, "SLACK", 0)
+    flat, one = torch.zeros(100), torch.zeros(1)
+    for tensors, most in (
+        ([flat], 400),
+        ([flat, flat, flat.view(10, 10)], 400),
+        ([flat[10 * i : 10 * i + 10] for i in range(10)], 400),
+        ([flat, flat[:5]], 400),
+        ([one.expand(100)], 4),
+        ([flat.half(), one.expand(7)], 404),
+    ):
+        state = {"model": {f"tensor{i}": tensor for i, tensor in enumerate(tensors)}}
+        for entries in (most, most + 1):
+            larger = entries > most
+            with pytest.raises(UsageError, match="they ask for a larger model") if larger else contextlib.nullcontext():
+                with checkpoint_run.building("model.pt", state):
+                    torch.nn.Module().register_parameter("weight", torch.nn.Parameter(torch.zeros(entries)))
 
 
 def test_no_correction_leaves_the_checkpoint_as_it_was(checkpoint, tmp_path, capsys):

@@ -1,16 +1,20 @@
 """``maskplugins`` as one command: help with examples, ``doctor``, completion, exit statuses."""
 
+import functools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import harness
 import pytest
 
 from fairseq_maskplugins.cli.main import COMMANDS, main
 from fairseq_maskplugins.doctor import BROKEN, NOTE, examine
+from fairseq_maskplugins.errors import UsageError
 
 NEW = {
     "fairseq-fixed": "0.12.3.1",
@@ -150,6 +154,76 @@ def test_completion_completes(tmp_path, capsys):
     assert complete("maskplugins", "export-hf", "file") == []  # files are the shell's own
     assert main(["completion", "zsh"]) == 0
     assert capsys.readouterr().out.startswith("autoload -U +X bashcompinit")
+
+
+EMPTY = {
+    "correct-embeddings": {"IN": "E out", "OUT": "in E", "--dict": "in out --dict E"},
+    "export-hf": {"CHECKPOINT": "E out", "OUT": "in E", "--labels": "in out --labels E", "--head": "in out --head E"},
+    "import-hf": {"FOLDER": "E out", "OUT": "in E"},
+    "fill-mask": {"CHECKPOINT": "E data <mask>", "DATA": "in E <mask>", "--bpe": "in data <mask> --bpe E"},
+    "show-masks": {
+        "DATA": "E",
+        "--html": "data --html E",
+        "--split": "data --split=",
+        "--user-dir": "data --user-dir E",
+    },
+    "variance": {
+        "DATA": "in E",
+        "--png": "in data --png E",
+        "--json": "in data --json E",
+        "--maskers": "in data --maskers E",
+    },
+    "pmi": {"TEXT": "build text E --output out", "--output": "build text --output E", "--text": "stats in --text E"},
+    "fisher": {"DATA": "E --mask out --arch roberta_base", "--mask": "data --fisher out --mask E"},
+    "fisher select": {
+        "--fisher": "--fisher E --mask out --reserve-p 0.3",
+        "--mask": "--fisher in --mask= --reserve-p 0.3",
+    },
+    "fisher show": {"--mask": "--mask E", "--png": "--mask in --png E"},
+}
+
+
+@pytest.mark.parametrize("command", EMPTY)
+def test_empty_names_are_refused(command, tmp_path, monkeypatch):
+    """Where a variable of the shell is not set. ``--params`` of ``variance`` is empty where nothing else is said."""
+    monkeypatch.chdir(tmp_path)
+    for name, arguments in EMPTY[command].items():
+        with pytest.raises(UsageError) as error:
+            main([*command.split(), *("" if word == "E" else word for word in arguments.split())])
+        assert str(error.value) == f"fairseq_maskplugins: {name} must not be empty"
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(UsageError, match="in: no such checkpoint"):
+        main(["variance", "in", "data", "--params", ""])
+
+
+def start(arguments, cwd=harness.ROOT, **options):
+    """The real program; tests that run in the background have interrupts ignored, and this has not."""
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", *map(str, arguments)]
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, cwd=cwd, stderr=subprocess.PIPE, preexec_fn=heed, **options)
+
+
+def test_interrupted_while_it_is_imported(tmp_path):
+    """It dies of the signal, which is exit status 130 to a shell, and says nothing."""
+    (tmp_path / "fairseq").mkdir()
+    (tmp_path / "fairseq" / "__init__.py").write_text("open('begun', 'w').close()\nimport time\ntime.sleep(300)\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, harness.ROOT)))}
+    process = start(["export-hf", "in", "out"], cwd=tmp_path, env=env)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1] == b"" and process.returncode == -signal.SIGINT
+
+
+def test_interrupted_at_work(corpus):
+    """The same; and what fairseq says of packages that no command uses is not heard."""
+    process = start(["pmi", "stats", corpus / "phrases.txt", "--text", "-"], stdin=subprocess.PIPE)
+    process.stdin.write(b"a broken clock\n" * 200_000)  # more than a pipe holds: it reads
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1].decode()
+    assert process.returncode == -signal.SIGINT
+    assert "Traceback" not in said and "Interrupt" not in said and "tensorboardX" not in said
 
 
 def test_exit_status_of_a_wrong_command_line(capsys):

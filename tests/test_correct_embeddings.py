@@ -129,6 +129,15 @@ def test_heads_of_their_own_stay():
         assert torch.equal(state["model"][HEAD], before) and report.head == "untied before, unchanged"
 
 
+@pytest.mark.parametrize("kind", [torch.int8, torch.bool, torch.complex64])
+def test_embeddings_that_are_no_floating_point_numbers(kind):
+    """A correction rounded to integers would be none."""
+    weight = torch.randn(9, 4).to(kind)
+    state = {"model": {EMBEDDING: weight, HEAD: weight}}
+    with pytest.raises(UsageError, match=f"{EMBEDDING} must hold floating-point numbers, got {str(kind)[6:]}"):
+        correct_checkpoint(state, Shares(0.4), 8, torch.ones(9, dtype=torch.bool))
+
+
 def test_fine_tunes_from_the_result(checkpoint, corpus, tmp_path):
     run(checkpoint, tmp_path / "out.pt")
     options = ["--max-update", 1, "--lr", 0, "--finetune-from-model", tmp_path / "out.pt"]
@@ -156,6 +165,8 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ("mae.pt", lambda s: s["model"].update({"mae_decoder.mask": torch.zeros(2)})),
         ("tied.pt", lambda s: s["model"].pop(HEAD)),
         ("none.pt", lambda s: s["model"].pop(EMBEDDING)),
+        ("int8.pt", lambda s: s["model"].update({EMBEDDING: s["model"][EMBEDDING].mul(99).to(torch.int8)})),
+        ("int64.pt", lambda s: s["model"].update({HEAD: s["model"][HEAD].long()})),
     ):
         changed = copy.deepcopy(state)
         change(changed)
@@ -182,6 +193,8 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         (("mae.pt", out), "mae.pt: was trained as MAE"),
         (("tied.pt", out), "tied.pt: has no output projection of its own to untie: --head follow"),
         (("none.pt", out), "none.pt: must hold one embed_tokens.weight, found none"),
+        (("int8.pt", out), f"int8.pt: {EMBEDDING} must hold floating-point numbers, .*, got int8: "),
+        (("int64.pt", out), f"int64.pt: {HEAD} must hold floating-point numbers, .*, got int64: "),
         ((source, out, "--mask-prob", "1.5"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got 1.5"),
         ((source, out, "--mask-prob", "nan"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got nan"),
         ((source, out, "--random-token-prob", "0.95"), "^fairseq_maskplugins: --random.* at most 1, got 0.95"),

@@ -1,8 +1,11 @@
 """The commands that READMEs, help texts and scripts of the recipes show are commands that the recipes take."""
 
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 
 import harness
 import pytest
@@ -69,3 +72,28 @@ def test_command_is_taken(script, rest, tmp_path, monkeypatch, capsys):
 def test_pages_are_found():
     found = [param.values[0] for param in commands()]
     assert set(found) == set(DRY) and len(found) > 30
+
+
+PRINTS = {
+    "finetune/prepare.py": "glue OUT --source RTE --dry-run",
+    "finetune/run.py": "DATA OUT --dry-run",
+    "finetune/benchmark.py": "RTE --data G --out OUT --checkpoint m.pt --dict d --sentencepiece-model s --dry-run",
+    "squad/run.py": "--model M --train t.json --dev d.json --out OUT --dry-run",
+    "should_you_mask_15/run.py": "OUT --dry-run",
+    "ablations/run.py": "--list",
+    "mapnet/run.py": "--help",
+    "droptoken/run.py": "--help",
+}
+
+
+@pytest.mark.parametrize("script", PRINTS)
+def test_output_that_nobody_reads(script, tmp_path):
+    """As behind ``head``, or on a full disk: a line at most, as ``maskplugins`` has it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    for output, said in ((writer, ""), (os.open("/dev/full", os.O_WRONLY), "No space left on device")):
+        command = [sys.executable, EXAMPLES / script, *PRINTS[script].split()]
+        done = subprocess.run(command, cwd=tmp_path, stdout=output, stderr=subprocess.PIPE, text=True)
+        os.close(output)
+        assert done.returncode == 1 and done.stderr == (f"standard output: can't write it: {said}\n" if said else "")
+    assert not os.listdir(tmp_path)

@@ -11,7 +11,18 @@ import pytest
 
 from fairseq_maskplugins.child_tuning import maskfile
 from fairseq_maskplugins.errors import UsageError
-from fairseq_maskplugins.files import remove_abandoned, replacing, working_folder, write_file
+from fairseq_maskplugins.files import (
+    check_free,
+    find_place,
+    remove_abandoned,
+    replacing,
+    working_folder,
+    write_file,
+    write_folder,
+)
+from fairseq_maskplugins.maskers.pmi_vocab import load_phrases
+from fairseq_maskplugins.pmi_build.build import write_list
+from fairseq_maskplugins.pmi_build.score import Phrase
 
 
 def write(path, text):
@@ -137,3 +148,47 @@ def test_a_link_itself_can_be_replaced(tmp_path):
         write(temporary, "new")
     assert (tmp_path / "pretrained").read_text() == "old"
     assert (tmp_path / "last").read_text() == "new" and not (tmp_path / "last").is_symlink()
+
+
+LONG = {
+    "255 letters": "a" * 255,
+    "with an ending": "a" * 248 + ".txt.gz",
+    "a long ending": "a." + "b" * 253,
+    "characters of three bytes": "\u4e2d" * 85,
+    "no UTF-8": "\udcff" * 255,
+}
+
+
+@pytest.mark.parametrize("name", LONG.values(), ids=LONG)
+def test_long_names(name, tmp_path, monkeypatch):
+    """What the file system takes we write, and find again where we are killed: a temporary name is no longer."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    path = str(tmp_path / name)
+    mask = {"parameters": [{"name": "a", "shape": [1], "covered": True}], "reserve_p": 0.5}
+    writers = [
+        lambda: write_file(path, b"new"),
+        lambda: maskfile.write(path, "mask", {"a": np.ones(1, dtype=bool)}, mask),
+        lambda: write_list(path, [Phrase("new york", 1_000_000, 12)]),
+    ]
+    for writer in writers:
+        writer()
+        assert [os.fsencode(entry) for entry in os.listdir(tmp_path)] == [os.fsencode(name)]
+        assert not name.endswith(".gz") or writer is not writers[-1] or open(path, "rb").read(2) == b"\x1f\x8b"
+    assert load_phrases(path).count == 1 and len(os.listdir(tmp_path / "home" / "fairseq_maskplugins")) == 1
+    os.unlink(path)
+    write_folder(path, {"file": b"new"})
+    assert os.listdir(path) == ["file"]
+    with working_folder(path) as folder:
+        pass
+    (tmp_path / "home" / "fairseq_maskplugins").rename(folder)  # as a killed process leaves it
+    (tmp_path / os.path.basename(folder) / ".fairseq_maskplugins-lock").write_text(platform.node())
+    remove_abandoned(str(tmp_path))
+    assert not os.path.exists(folder)
+
+
+def test_names_that_are_too_long(tmp_path):
+    """They are refused where a place is looked at, which is before the work."""
+    path = str(tmp_path / ("a" * 256))
+    for look in (find_place, check_free, lambda path: write_file(path, b"new")):
+        with pytest.raises(UsageError, match="aaa: can't write it: File name too long"):
+            look(path)

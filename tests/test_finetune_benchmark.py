@@ -1,6 +1,7 @@
 """GLUE and CLUE with their published settings: commands, scores, and both from files to a table at toy size."""
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -16,7 +17,7 @@ sys.path.insert(0, str(FOLDER))
 import benchmark  # noqa: E402
 import run as recipe  # noqa: E402
 from scores import measures  # noqa: E402
-from tasks import CLUE, GLUE, SUITES  # noqa: E402
+from tasks import CLUE, GLUE, SUITES, find_folder  # noqa: E402
 
 ARCH = "--arch roberta_large --max-positions 128 --encoder-normalize-before"
 
@@ -105,6 +106,28 @@ def test_bad_input_is_named(capsys, words, message):
     with pytest.raises(SystemExit):
         dry_run(capsys, *words, "--data", "G", "--out", "o")
     assert re.search(message, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_a_dry_run_needs_no_files(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "RTE --data G --out o --checkpoint m.pt --dict d.txt --sentencepiece-model s --methods plain droptoken --dry-run"
+    benchmark.main(words.split())
+    text = capsys.readouterr().out
+    assert f"# {tmp_path / 'm.pt'} is not here: for --arch ARCH put" in text
+    assert (
+        text.count(" --arch ARCH ") == 1 + 6 and text.count(" --arch droptoken_ARCH ") == 3 and not os.listdir(tmp_path)
+    )
+
+
+def test_folders_that_are_looked_for_are_named(capsys, tmp_path):
+    words = ["--data", str(tmp_path), "--out", "o", "--sentencepiece-model", "s"]
+    for task, names in (("TNEWS", "TNEWS, tnews, tnews_public"), ("CLUEWSC2020", "CLUEWSC2020, clue")):
+        with pytest.raises(SystemExit, match=f"--data {tmp_path}: has no folder of {task}: none of {names}.* is there"):
+            dry_run(capsys, task, *words)
+    with pytest.raises(SystemExit, match="has no folder of SST-2: none of SST-2, sst-2, sst-2_public, sst2 is there"):
+        find_folder(tmp_path, "SST-2")
+    (tmp_path / "sst2").mkdir()
+    assert find_folder(tmp_path, "SST-2") == tmp_path / "sst2"
 
 
 def test_measures_are_those_of_scipy():

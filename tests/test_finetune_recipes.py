@@ -1,7 +1,9 @@
 """The fine-tuning recipes run from text in GLUE layout to a table and a plot."""
 
 import argparse
+import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 FOLDER = harness.ROOT / "examples" / "finetune"
 sys.path.insert(0, str(FOLDER))
+import outcome  # noqa: E402
 import prepare  # noqa: E402
 import run as recipe  # noqa: E402
 import tasks  # noqa: E402
@@ -306,6 +309,26 @@ def test_scores_are_read_from_a_log(tmp_path):
     log.write_text('x | valid | {"valid_accuracy": "nan"}\n')
     with pytest.raises(SystemExit, match="log: no accuracy on the validation data that is a number"):
         recipe.best_scores(log, ["accuracy"])
+
+
+def test_scores_are_said_in_words(tmp_path):
+    """By hand: 60 and 64 have a mean of 62 and a standard deviation of 2 times the root of 2; one score has none."""
+    two = [{"mcc": 60.0, "accuracy": 70.0}, {"mcc": 64.0, "accuracy": 71.5}]
+    assert outcome.describe("F", 0.3, two) == "F 0.3: mcc, %: 60.00 64.00; accuracy, %: 70.00 71.50"
+    assert outcome.describe("plain", 1.0, two[:1]) == "plain: mcc, %: 60.00; accuracy, %: 70.00"
+    lines = outcome.write_table(tmp_path / "table.md", [("F", 0.3, two)], [1, 2], ["mcc", "accuracy"])
+    assert lines[2] == "| F | 0.3 | 62.00 | 2.83 | 70.75 | 60.00 | 64.00 |"
+    lines = outcome.write_table(tmp_path / "table.md", [("plain", 1.0, two[:1])], [1], ["mcc"])
+    assert lines[2] == "| plain | all | 60.00 | n/a (one seed) | 60.00 |"
+
+
+def test_what_is_needed_at_the_end_is_asked_for_at_the_beginning(tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "safetensors" else find(name))
+    words = [str(tmp_path / "data"), str(tmp_path / "out"), "--methods", "plain", "D"]
+    with pytest.raises(SystemExit, match="^safetensors is needed: pip install safetensors$"):
+        recipe.main(words)
+    assert not os.listdir(tmp_path)
 
 
 def test_missing_checkpoint_is_named(tmp_path):

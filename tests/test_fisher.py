@@ -255,6 +255,7 @@ def test_masked_language_models_and_other_ways(corpus, checkpoint, tmp_path):
         (["--reserve-p", "1.5", "--mask", "m"], "--reserve-p must lie in (0, 1], got 1.5"),
         (["--max-examples", "0", "--mask", "m"], "--max-examples must be at least 1, got 0"),
         ([], "--fisher FILE or --mask FILE, or both: say what is to be written"),
+        (["--mask", "m"], "--arch must be one that fairseq knows"),
         (["--mask", "missing-folder/m"], "missing-folder/m: the folder"),
         (["--mask", "."], ".: is a folder"),
         (["--fisher", "one", "--mask", "./one"], "--fisher and --mask must be two files, got ./one for both"),

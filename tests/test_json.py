@@ -8,9 +8,13 @@ import harness
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
+from omegaconf import OmegaConf
 
 from fairseq_maskplugins.cli.as_json import reporting, to_json
+from fairseq_maskplugins.cli.cli_fill_mask import show_entries
 from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
 from fairseq_maskplugins.show_masks.measure import Token
 
 MAPNET = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --mapnet-warmup-updates 0 --max-update 2".split()
@@ -135,6 +139,44 @@ def test_fill_mask(corpus, checkpoint, ask):
     for fillings in found["sentences"][0]["masks"]:
         chances = [one["probability"] for one in fillings]
         assert len(chances) == 3 and chances == sorted(chances, reverse=True) and 0 < sum(chances) <= 1
+        for one in fillings:  # "token" is the dictionary's entry, "text" what is printed without --json
+            assert one["begins_word"] == one["token"].startswith("\u2581")
+            assert one["text"] == one["token"].lstrip("\u2581") or not one["begins_word"] or one["token"] == "\u2581"
+            assert one["text"] == f"##{one['token']}" or one["begins_word"]
+
+
+def test_fill_mask_shows_all_that_fills_a_mask(corpus, checkpoint, ask, tmp_path, capsys):
+    """However many are asked for: no special, no ``<mask>``, no padding word of a dictionary, whose rows a model has."""
+    whole = (corpus / "bin" / "dict.txt").read_text().splitlines()
+    entries = [line for line in whole if not line.startswith("madeupword")]
+    for count in (len(entries), len(entries) - 2):
+        lines = [*entries[:count], *(f"madeupword{number:04} 0" for number in range(len(whole) - count))]
+        (tmp_path / "dict.txt").write_text("\n".join(lines) + "\n")
+        options = [checkpoint, tmp_path, "The old <mask>", *SP, corpus / "sp.model", "--topk", 9999]
+        ((fillings,),) = [sentence["masks"] for sentence in ask("fill-mask", *options)["sentences"]]
+        assert len(fillings) == count and sum(one["probability"] for one in fillings) == pytest.approx(1)
+        assert {one["token"] for one in fillings} == {line.split(" ")[0] for line in lines[:count]}
+    # without --json: pieces that continue a word bear a mark
+    assert main([str(part) for part in ("fill-mask", *options)]) == 0
+    shown = capsys.readouterr().out.splitlines()[-1].split(": ", 1)[1].split(", ")
+    assert [text.rsplit(" ", 1)[0] for text in shown] == [one["text"] for one in fillings]
+
+
+def test_what_is_shown_of_entries(tmp_path):
+    """GPT-2's pieces are numbers in the dictionary; a tokenizer that does not tell words leaves entries as they are."""
+    (tmp_path / "encoder.json").write_text(json.dumps({"\u0120the": 0, "ing": 1, "\u00e9": 2, "\u0120": 3}))
+    (tmp_path / "vocab.bpe").write_text("#version\n")
+    dictionary = Dictionary()
+    for symbol in ("0", "1", "2", "3", "madeupword0000"):
+        dictionary.add_symbol(symbol)
+    dictionary.add_symbol("<mask>")
+    files = {"gpt2_encoder_json": tmp_path / "encoder.json", "gpt2_vocab_bpe": tmp_path / "vocab.bpe"}
+    bpe = OmegaConf.create({"_name": "gpt2", **{name: str(path) for name, path in files.items()}})
+    shown = show_entries(dictionary.symbols, build_vocabulary(dictionary, False, bpe))
+    assert shown[4:8] == [("the", True), ("##ing", False), ("##\\xe9", False), ("3", True)]
+    for other in ("characters", None):
+        shown = show_entries(["a", "\x1b[31m"], build_vocabulary(dictionary, False, other))
+        assert shown == [("a", None), ("\\x1b[31m", None)]
 
 
 def test_correct_embeddings(checkpoint, ask, tmp_path):

@@ -1,6 +1,8 @@
-"""What is said when a run can't go on. The runs themselves: ``faults/``."""
+"""What is said when a run can't go on, and saving a checkpoint. The runs themselves: ``faults/``."""
 
 import io
+import os
+import signal
 
 import pytest
 import torch
@@ -70,6 +72,26 @@ def test_a_write_that_fails_is_the_error_that_is_raised(tmp_path, monkeypatch):
     write.save([torch.ones(5)], str(tmp_path / "out"))
     monkeypatch.undo()
     assert torch.load(tmp_path / "out")[0].tolist() == [1.0] * 5
+
+
+def test_an_interrupt_waits_until_a_checkpoint_is_saved(tmp_path, monkeypatch):
+    """Compiled code of torch would lose it, or make an error of another kind of it."""
+    taken = []
+
+    def interrupt(noting, data):
+        taken.append(noting.file.write(data))
+        os.kill(os.getpid(), signal.SIGINT)
+        return taken[-1]
+
+    monkeypatch.setattr(write._Noting, "write", interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            write.save([torch.ones(5)], str(tmp_path / "out"))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(taken) > 1 and torch.load(tmp_path / "out")[0].tolist() == [1.0] * 5
 
 
 def test_a_worker_that_dies_while_its_batch_is_fetched(monkeypatch):

@@ -45,7 +45,7 @@ def load(name):
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(FOLDER))
-        for other in ("data", "jobs", "report", "commands", "corpora"):
+        for other in ("data", "jobs", "report", "study", "commands", "corpora"):
             sys.modules.pop(other, None)
     return module
 

@@ -12,6 +12,7 @@ import pytest
 FOLDER = harness.ROOT / "examples" / "squad"
 sys.path.insert(0, str(FOLDER))
 import squad  # noqa: E402
+import training  # noqa: E402
 
 PLACES = ("harbour", "clock", "station", "map", "garden")
 
@@ -156,17 +157,17 @@ def test_from_checkpoint_to_a_table(recipe, corpus, exported, tmp_path, monkeypa
     names = {path.name for path in (tmp_path / "whole" / "seed-1" / "model").iterdir()}
     assert {"config.json", "tokenizer.json"} <= names and not list(tmp_path.rglob("*.part"))
 
-    calls, save = [], recipe.save
+    calls, save = [], training.save
     with monkeypatch.context() as patch:
 
         def save_and_stop(path, state):
             save(path, state)
             raise KeyboardInterrupt
 
-        patch.setattr(recipe, "save", save_and_stop)
+        patch.setattr(training, "save", save_and_stop)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "cut")
-    monkeypatch.setattr(recipe, "save", lambda path, state: (calls.append(state["epoch"]), save(path, state)))
+    monkeypatch.setattr(training, "save", lambda path, state: (calls.append(state["epoch"]), save(path, state)))
     run(tmp_path / "cut", "--keep")
     assert calls == [2]
     weights = [tmp_path / name / "seed-1" / "model" / "model.safetensors" for name in ("whole", "cut")]

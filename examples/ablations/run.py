@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from commands import ROOT, call, quote, split_more, write  # noqa: E402
+from commands import ROOT, begin, call, quote, split_more, write  # noqa: E402
 
 SWEEP = Path(__file__).resolve().parent / "sweep.yaml"
 RECIPE = ROOT / "examples" / "pretrain_24h" / "run.sh"
@@ -189,4 +189,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

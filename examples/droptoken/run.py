@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from commands import model_options, train_command  # noqa: E402
+from commands import begin, model_options, train_command  # noqa: E402
 from corpora import fetch, read_reviews  # noqa: E402
 
 SMALL = (
@@ -132,4 +132,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

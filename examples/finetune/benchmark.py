@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 import prepare  # noqa: E402
 import run  # noqa: E402
-from commands import quote, split_more, write  # noqa: E402
+from commands import begin, quote, split_more, write  # noqa: E402
 from tasks import CLUE, GLUE, SUITES, find_folder, read_splits, settings  # noqa: E402
 
 TOKENIZER = ("bpe", "sentencepiece_model", "gpt2_encoder_json", "gpt2_vocab_bpe", "dict")
@@ -38,7 +38,8 @@ def options_of(args, names):
 
 def prepare_task(args, task, folder):
     """Binarised data of a task in ``folder``; returns how many rows train on it."""
-    source = find_folder(args.data, task)
+    # CLUE's settings are in epochs: how many updates these are, the files tell
+    source = find_folder(args.data, task, must=task in CLUE or not args.dry_run)
     words = ["clue" if task in CLUE else "glue", str(folder), "--source", str(source), "--task", task]
     words += options_of(args, TOKENIZER)
     if args.dry_run:
@@ -140,4 +141,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

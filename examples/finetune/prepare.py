@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
 import corpora  # noqa: E402
-from commands import quote, write  # noqa: E402
+from commands import begin, quote, write  # noqa: E402
 from tasks import CLUE, GLUE, check_labels, read_splits  # noqa: E402
 
 REGRESSION = ("STS-B",)
@@ -173,4 +173,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

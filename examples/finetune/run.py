@@ -12,15 +12,24 @@ fairseq-train. Writes OUT/table.md and OUT/scores.png.
 
 import argparse
 import json
-import logging
-import re
 import shutil
-import statistics
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from commands import PLUGINS, ROOT, call, model_options, quote, split_more, train_command, write  # noqa: E402
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent)]
+from commands import (  # noqa: E402
+    PLUGINS,
+    ROOT,
+    begin,
+    call,
+    model_options,
+    quote,
+    require,
+    split_more,
+    train_command,
+    write,
+)
+from outcome import GRID, best_scores, describe, plot, write_table  # noqa: E402
 
 SCORES = Path(__file__).resolve().parent / "scores"  # a user dir: the criterion that scores
 SMALL = (
@@ -36,7 +45,6 @@ METHODS = {
     "update": "--optimizer child_tuning_adam --reserve-p {p} --child-tuning-target update",
     "droptoken": "--arch droptoken_{arch} --drop-token-prob {drop}",
 }
-GRID = ("F", "D", "update")  # the methods that --reserve-p is for
 LOGGED = ("accuracy",)  # fairseq's own criterion logs it, where there are classes
 FP16 = "--fp16 --fp16-init-scale 4 --threshold-loss-scale 1 --fp16-scale-window 128".split()
 
@@ -87,16 +95,6 @@ def finetune_options(args, arch, checkpoint, seed):
         *"--shorten-method truncate --skip-invalid-size-inputs-valid-test".split(),
         *("--finetune-from-model", checkpoint),
     ]
-
-
-def best_scores(log, names):
-    """All scores in percent of the epoch whose first one is best, from the log of a run."""
-    epochs = [json.loads(x) for x in re.findall(r"\| valid \| (\{.*\})", Path(log).read_text(encoding="utf-8"))]
-    found = [{name: float(epoch.get(f"valid_{name}", "nan")) for name in names} for epoch in epochs]
-    found = [epoch for epoch in found if epoch[names[0]] == epoch[names[0]]]
-    if not found:
-        sys.exit(f"{log}: no {names[0]} on the validation data that is a number")
-    return max(found, key=lambda epoch: epoch[names[0]])
 
 
 def check_settings(args, more):
@@ -150,42 +148,6 @@ def run_one(args, arch, checkpoint, method, p, seed, more):
     return found
 
 
-def write_table(path, rows, seeds, names):
-    titles = [f"{name}, %" for name in names]
-    head = ["method", "share kept", f"mean {titles[0]}", "standard deviation", *(f"mean {t}" for t in titles[1:])]
-    lines = [
-        "| " + " | ".join([*head, *(f"seed {seed}" for seed in seeds)]) + " |",
-        "|" + "---|" * (len(head) + len(seeds)),
-    ]
-    for method, p, found in rows:
-        first = [scores[names[0]] for scores in found]
-        means = [statistics.mean(scores[name] for scores in found) for name in names]
-        spread = statistics.stdev(first) if len(first) > 1 else 0.0
-        kept = f"{p:g}" if method in GRID else "all"
-        cells = [method, kept, *(f"{x:.2f}" for x in (means[0], spread, *means[1:], *first))]
-        lines.append("| " + " | ".join(cells) + " |")
-    write(path, "\n".join(lines) + "\n")
-    return lines
-
-
-def plot(path, rows, name):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
-    figure = Figure(figsize=(1.5 + 1.1 * len(rows), 3.5))
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for i, (_, _, found) in enumerate(rows):
-        scores = [scores[name] for scores in found]
-        axes.plot([i] * len(scores), scores, "o", alpha=0.5)
-        axes.plot([i - 0.25, i + 0.25], [statistics.mean(scores)] * 2, "k-")
-    axes.set_xticks(range(len(rows)), [f"{m} {p:g}" if m in GRID else m for m, p, _ in rows])
-    axes.set_ylabel(f"{name}, %")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-
-
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=lambda x: Path(x).resolve())
@@ -217,10 +179,20 @@ def parse(arguments):
             )
     if args.warmup_updates is None:
         args.warmup_updates = args.updates // 16
-    if args.checkpoint and not args.checkpoint.is_file() and not (args.dry_run and args.arch_options):
+    if args.checkpoint and not args.checkpoint.is_file() and not args.dry_run:
         sys.exit(f"--checkpoint {args.checkpoint}: no such file")  # fairseq would begin with random weights
     args.printed = set()
     return args
+
+
+def find_arch(args):
+    """The options that say what the model is."""
+    if args.arch_options or not args.checkpoint:
+        return (args.arch_options or SMALL).split()
+    if args.dry_run and not args.checkpoint.is_file():
+        print(f"# {args.checkpoint} is not here: for --arch ARCH put the --arch and the sizes that it records")
+        return ["--arch", "ARCH"]
+    return model_options(args.checkpoint)
 
 
 def main(arguments=None):
@@ -230,16 +202,17 @@ def main(arguments=None):
     if args.dry_run:
         print(f"cd {quote([ROOT])}")
     else:
+        require("matplotlib", *(["safetensors", "tqdm"] if "D" in args.methods else []))
         args.out.mkdir(parents=True, exist_ok=True)
         check_settings(args, more)
-    arch = (args.arch_options or ("" if args.checkpoint else SMALL)).split() or model_options(args.checkpoint)
+    arch = find_arch(args)
     checkpoint = args.checkpoint or pretrain(args, arch)
     rows = []
     for method in args.methods:
         for p in args.reserve_p if method in GRID else [1.0]:
             rows.append((method, p, [run_one(args, arch, checkpoint, method, p, seed, more) for seed in args.seeds]))
             if not args.dry_run:
-                print(f"{method} {p:g}: {rows[-1][2]}", flush=True)
+                print(describe(*rows[-1]), flush=True)
     if not args.dry_run:
         print("\n".join(write_table(args.out / "table.md", rows, args.seeds, args.scores)))
         plot(args.out / "scores.png", rows, args.scores[0])
@@ -247,4 +220,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -116,11 +116,22 @@ def read_clue(path: Path, task: str) -> Iterator[Row]:
                 yield joined, label
 
 
-def find_folder(data: Union[str, Path], task: str) -> Path:
-    """The folder of a task among those that GLUE's and CLUE's archives unpack to."""
-    names = [task, task.lower(), f"{task.lower()}_public", task.replace("-", "").lower()]
-    folders = [Path(data) / name for name in names]
-    return next((folder for folder in folders if folder.is_dir()), folders[0])
+def folder_names(task: str) -> List[str]:
+    """Names of the folders that GLUE's and CLUE's archives unpack a task to."""
+    return list(dict.fromkeys([task, task.lower(), f"{task.lower()}_public", task.replace("-", "").lower()]))
+
+
+def find_folder(data: Union[str, Path], task: str, must: bool = True) -> Path:
+    """The folder of a task; where there is none, and it need not be, the first that it might be.
+
+    Raises:
+        SystemExit: there is none; names all that are looked for.
+    """
+    folders = [Path(data) / name for name in folder_names(task)]
+    found = [folder for folder in folders if folder.is_dir()]
+    if must and not found:
+        sys.exit(f"--data {data}: has no folder of {task}: none of {', '.join(folder_names(task))} is there")
+    return (found or folders)[0]
 
 
 def read_splits(source: Path, task: str) -> Dict[str, List[Row]]:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from commands import ROOT, call, train_command, write  # noqa: E402
+from commands import ROOT, begin, call, require, train_command, write  # noqa: E402
 
 MAPNET = "--criterion mapnet --batch-size {half} --mapnet-warmup-updates {warmup}"
 METHODS = {
@@ -115,7 +115,7 @@ def measure(args, data, method, seed):
             command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "variance", checkpoint, data]
             command += ["--maskers", "uniform", "mapnet", "--rows", args.rows, "--masks", 8, "--groups", 8]
             call(command + ["--cpu", "--json", out], folder / "variance.log", OMP_NUM_THREADS="1")
-        found.append([update, {line["masker"]: line["found"] for line in json.loads(out.read_text())}])
+        found.append([update, {line["masker"]: line["found"] for line in json.loads(out.read_text())["lines"]}])
     return found
 
 
@@ -191,6 +191,7 @@ def main():
     for name in ("out", "data", "sentencepiece_model"):  # fairseq runs in another folder
         path = getattr(args, name)
         setattr(args, name, path and Path(path).resolve())
+    require("matplotlib", "tqdm", "sentencepiece")
     args.out.mkdir(parents=True, exist_ok=True)
     data, pieces = prepare(args)
     runs, variances = {}, {}
@@ -208,4 +209,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

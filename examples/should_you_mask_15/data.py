@@ -151,7 +151,7 @@ def main():
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--vocabulary", type=int, default=3000, help="pieces")
     args = parser.parse_args()
-    temporary = args.out.with_name(args.out.name + ".part")
+    temporary = args.out.with_name(args.out.name[:60] + ".part")  # a name has up to 255 bytes
     binarise(args.text, temporary, args.vocabulary)
     shutil.rmtree(args.out, ignore_errors=True)
     os.replace(temporary, args.out)

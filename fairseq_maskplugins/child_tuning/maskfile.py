@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
-from ..files import find_place, replacing
+from ..files import find_place, replacing, require_file
 
 KINDS = ("fisher", "mask")
 VERSION = 1
@@ -67,6 +67,7 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
 def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
     """Manifest and tensors of a file; whatever is wrong with it is one line that names it."""
     safetensors = _safetensors()
+    require_file(path)
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such file; 'maskplugins fisher' writes it")
     try:

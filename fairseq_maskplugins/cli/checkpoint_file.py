@@ -8,10 +8,14 @@ from fairseq import checkpoint_utils
 
 from ..compat import explain_reading, read_checkpoint
 from ..errors import UsageError
+from ..files import require_file
+
+NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def require_checkpoint(path: str, advice: str = "") -> None:
     """Stop where there is no such file; ``advice`` follows in the line."""
+    require_file(path)
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such checkpoint{advice}")
 
@@ -55,8 +59,24 @@ def _check(path: str, state: Any) -> dict:
         for name, tensor in tensors.items():
             if not isinstance(tensor, torch.Tensor):
                 raise UsageError(f"{path}: this is no fairseq checkpoint: {name} is no tensor")
+        require_numbers(path, tensors)
         require_finite(path, tensors)
     return state
+
+
+def require_numbers(path: str, tensors: Dict[str, torch.Tensor]) -> None:
+    """Refuse weights that are integers or the like, as tools that quantise models write them: without their scales they
+    are not the model's.
+
+    Raises:
+        UsageError: names the first such tensor, and its type.
+    """
+    for name, tensor in tensors.items():
+        if name.endswith((".weight", ".bias")) and tensor.dtype not in NUMBERS:
+            kind = str(tensor.dtype).replace("torch.", "")
+            raise UsageError(
+                f"{path}: {name} must hold floating-point numbers, 16 bits or more, got {kind}: give the checkpoint of training"
+            )
 
 
 def require_finite(path: str, tensors: Dict[str, torch.Tensor]) -> None:

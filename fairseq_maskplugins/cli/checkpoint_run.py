@@ -80,7 +80,8 @@ def building(path: str, state: Dict[str, Any]) -> Iterator[None]:
         UsageError: names the file and what does not fit.
     """
     tensors = [t for part in ("model", "criterion") for t in (state.get(part) or {}).values()]
-    held = sum({storage_of(t)[0]: t.numel() for t in tensors}.values())  # views of the same data count once
+    # what is stored counts, and once, whatever views there are of it
+    held = sum(size // kind for _, size, kind in {(*storage_of(t), t.element_size()) for t in tensors})
     room = 4 * held + SLACK
     register = torch.nn.Module.register_parameter
 

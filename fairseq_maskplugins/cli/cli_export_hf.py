@@ -7,7 +7,7 @@ from typing import Any, List, Optional
 from ..compat import load_dictionary, require_library
 from ..correct_embeddings.checkpoint import CheckpointError, option_of
 from ..errors import UsageError
-from ..files import check_free, write_folder
+from ..files import check_free, require_file, write_folder
 from .checkpoint_file import load_checkpoint_file
 
 EXAMPLE = """examples:
@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _dictionary(paths: List[str], option: str) -> Any:
+    for path in paths:
+        require_file(path)
     found = [path for path in paths if os.path.isfile(path)]
     if not found:
         raise UsageError(f"{os.path.normpath(paths[-1])}: no such dictionary: give {option}")
@@ -125,6 +127,7 @@ def _read(path: str, option: str) -> bytes:
         from fairseq.file_utils import cached_path
 
         path = cached_path(path)
+    require_file(path, f"{option} ")
     if not os.path.isfile(path):  # nor a device: the path may be the checkpoint's, and a device has no end
         raise UsageError(f"{path}: can't read it (no such file): give {option}")
     try:

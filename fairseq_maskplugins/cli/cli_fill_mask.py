@@ -2,12 +2,16 @@
 
 import argparse
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
+from ..decoupled_mlm.dataset import build_vocabulary, require_tokenizer_files
 from ..decoupled_mlm.task import check_model
 from ..errors import UsageError
+from ..files import require_file
+from ..show_masks.texts import printable
+from ..vocabulary import Vocabulary
 from .as_json import add_json_option, reporting
 from .checkpoint_file import load_upgraded_checkpoint, require_checkpoint
 from .checkpoint_run import building
@@ -15,6 +19,8 @@ from .checkpoint_run import building
 EXAMPLE = """example:
   maskplugins fill-mask checkpoints/checkpoint_best.pt data-bin \\
       --bpe sentencepiece --sentencepiece-model sp.model 'The capital of France is <mask> .'
+
+A piece that continues a word is shown as ##ing, one that begins a word as play.
 """
 
 
@@ -27,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sentencepiece-model", help="model file, for --bpe sentencepiece")
     parser.add_argument("--gpt2-encoder-json", help="encoder.json, for --bpe gpt2")
     parser.add_argument("--gpt2-vocab-bpe", help="vocab.bpe, for --bpe gpt2")
-    parser.add_argument("--topk", type=int, default=5, help="how many fillings to show for each <mask> (default: 5)")
+    parser.add_argument(
+        "--topk", type=int, default=5, help="fillings to show for each <mask>, at most all that there are (default: 5)"
+    )
     add_json_option(parser)
 
 
@@ -49,21 +57,38 @@ def encode_around_masks(encode: Any, text: str) -> List[str]:
     return tokens
 
 
-def fill(model: Any, dictionary: Any, mask: int, tokens: List[str], topk: int) -> List[List[Tuple[float, str]]]:
-    """The likeliest fillings: for each mask ``topk`` pairs of probability and symbol, the likeliest first."""
+def fill(
+    model: Any, dictionary: Any, vocabulary: Vocabulary, tokens: List[str], topk: int
+) -> List[List[Tuple[float, int]]]:
+    """The likeliest fillings: for each mask up to ``topk`` pairs of probability and id, the likeliest first. Only what
+    text is made of fills a mask: no special, no padding word, no ``<mask>``."""
+    mask = vocabulary.mask
     ids = [dictionary.bos()] + [mask if t == "<mask>" else dictionary.index(t) for t in tokens] + [dictionary.eos()]
     source = torch.tensor([ids])
     if source.size(1) > model.max_positions():
         raise UsageError(f"the text must have at most {model.max_positions()} tokens, got {source.size(1)}")
     with torch.no_grad():
         logits = model(source, masked_tokens=source == mask)[0].float()
-    logits = logits.view(-1, logits.size(-1))[:, : len(dictionary)]
-    logits[:, : dictionary.nspecial] = float("-inf")
-    logits[:, mask] = float("-inf")
-    best = logits.softmax(dim=-1).topk(min(topk, logits.size(-1)), dim=-1)
+    words = torch.from_numpy(vocabulary.replacements)
+    best = logits.view(-1, logits.size(-1))[:, words].softmax(dim=-1).topk(min(topk, len(words)), dim=-1)
+    return [list(zip(*row)) for row in zip(best.values.tolist(), words[best.indices].tolist())]
+
+
+def show_entries(symbols: List[str], vocabulary: Vocabulary) -> List[Tuple[str, Optional[bool]]]:
+    """What is shown of each entry, and whether it begins a word: ``##ing`` does not, as in BERT's dictionaries.
+
+    Where the tokenizer does not say what begins a word the entry itself is shown, and None stands for the answer.
+    """
+    try:
+        begins = vocabulary.find_word_begins() if vocabulary.find_word_begins else None
+    except UsageError:  # a tokenizer whose pieces bear their marks elsewhere, or one of characters
+        begins = None
+    if begins is None:
+        return [(printable(symbol), None) for symbol in symbols]
+    texts = [printable(piece.decode("utf-8", errors="backslashreplace")) for piece in vocabulary.find_pieces()]
     return [
-        [(p, dictionary[i]) for p, i in zip(row_p, row_i)]
-        for row_p, row_i in zip(best.values.tolist(), best.indices.tolist())
+        ((text if begin else f"##{text}") if text else printable(symbol), bool(begin))  # the mark of a word alone
+        for text, begin, symbol in zip(texts, begins, symbols)
     ]
 
 
@@ -99,6 +124,7 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     if args.topk < 1:
         raise UsageError(f"--topk must be at least 1, got {args.topk}")
     require_checkpoint(args.checkpoint)
+    require_file(os.path.join(args.data, "dict.txt"))
     if not os.path.isfile(os.path.join(args.data, "dict.txt")):
         raise UsageError(f"{args.data}: no dict.txt there; it must be the data directory of the training")
     overrides = {"data": args.data}
@@ -111,12 +137,15 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     bpe = {"_name": args.bpe, **given} if args.bpe else _check_bpe(args.checkpoint, cfg.bpe)
     if bpe is None:
         raise UsageError("--bpe is needed: the checkpoint does not name its tokenizer")
+    bpe = OmegaConf.create(bpe) if isinstance(bpe, dict) else bpe
+    require_tokenizer_files(bpe)
     try:
-        encode = encoders.build_bpe(OmegaConf.create(bpe) if isinstance(bpe, dict) else bpe).encode
+        encode = encoders.build_bpe(bpe).encode
     except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
         raise UsageError(f"--bpe: can't load the tokenizer: {type(error).__name__}: {' '.join(str(error).split())}")
     model = models[0].eval()
-    mask = task.dictionary.index("<mask>")
+    vocabulary = build_vocabulary(task.dictionary, False, bpe)
+    shown = show_entries(task.dictionary.symbols, vocabulary)
     sentences = []
     for text in args.text:
         print(text)
@@ -125,10 +154,13 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
         except Exception as error:  # files of a tokenizer that does not know the text's characters
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise UsageError(f"--bpe: this tokenizer can't encode {text!r}: {reason}") from None
-        found = fill(model, task.dictionary, mask, tokens, args.topk)
+        found = fill(model, task.dictionary, vocabulary, tokens, args.topk)
         for number, fillings in enumerate(found, 1):
-            shown = ", ".join(f"{symbol.replace('▁', '')} {probability:.3f}" for probability, symbol in fillings)
-            print(f"  <mask> {number}: {shown}")
-        masks = [[{"token": symbol, "probability": p} for p, symbol in fillings] for fillings in found]
+            print(f"  <mask> {number}: {', '.join(f'{shown[i][0]} {p:.3f}' for p, i in fillings)}")
+        masks = [[_describe(p, task.dictionary[i], *shown[i]) for p, i in fillings] for fillings in found]
         sentences.append({"text": text, "masks": masks})
     return sentences
+
+
+def _describe(probability: float, symbol: str, text: str, begins_word: Optional[bool]) -> Dict[str, Any]:
+    return {"token": symbol, "text": text, "begins_word": begins_word, "probability": probability}

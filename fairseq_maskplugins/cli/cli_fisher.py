@@ -7,6 +7,7 @@ from ..child_tuning import maskfile
 from ..child_tuning.options import DEFAULT_RESERVE_P, check_share
 from ..child_tuning.select import count_kept, select_top
 from ..errors import UsageError
+from .arguments import refuse_empty
 from .as_json import add_json_option, reporting
 
 USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq-train, such as --restore-file]
@@ -38,10 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     first = args.arguments[:1]
     if first == ["select"]:
-        return run_select(_select_parser().parse_args(args.arguments[1:]))
+        return run_select(_parse(_select_parser(), args.arguments[1:]))
     if first == ["show"]:
-        return run_show(_show_parser().parse_args(args.arguments[1:]))
-    ours, rest = _fisher_parser().parse_known_args(args.arguments)
+        return run_show(_parse(_show_parser(), args.arguments[1:]))
+    parser = _fisher_parser()
+    ours, rest = parser.parse_known_args(args.arguments)
+    refuse_empty(parser, ours)
     for option, value in (("--max-examples", ours.max_examples), ("--reserve-p", ours.reserve_p)):
         if option == "--max-examples" and value is not None and value < 1:
             raise UsageError(f"--max-examples must be at least 1, got {value}")
@@ -53,6 +56,12 @@ def run(args: argparse.Namespace) -> int:
     from .fisher_run import compute  # fairseq takes seconds to import
 
     return compute(ours, rest)
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: List[str]) -> argparse.Namespace:
+    args = parser.parse_args(arguments)
+    refuse_empty(parser, args)
+    return args
 
 
 def _fisher_parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from typing import Any, Optional
 
-from ..errors import UsageError
+from ..errors import Interrupted, UsageError
 from ..pmi_build.build import DEFAULT_SIZE, ENGINES, build_list, check_output, count_by_length, write_list
 from ..pmi_build.score import SCORES
 from ..pmi_build.text import find_files
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument(
         "text",
         nargs="+",
-        help="files or globs, plain, gzip or zstd, UTF-8, one sentence or paragraph a line; - is stdin",
+        help="files, pipes or globs, plain, gzip or zstd, UTF-8, one sentence or paragraph a line; - is stdin",
     )
     build.add_argument("--output", required=True, metavar="FILE", help="the list; compressed where it ends in .gz")
     _add_words(build)
@@ -86,7 +86,7 @@ def _build(args: argparse.Namespace) -> None:
     try:
         _build_and_write(args, splitter, interrupt)
     except KeyboardInterrupt:
-        raise UsageError("interrupted; no list was written") from None
+        raise Interrupted("interrupted; no list was written", interrupt.came or signal.SIGINT) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -97,14 +97,14 @@ class _Interrupt:
     compiled code that asks an object for an attribute drops whatever is raised meanwhile."""
 
     def __init__(self) -> None:
-        self.came = False
+        self.came: Optional[int] = None
 
-    def __call__(self, *unused: Any) -> None:
-        self.came = True
+    def __call__(self, number: int, frame: Any) -> None:
+        self.came = number
         raise KeyboardInterrupt
 
     def check(self) -> None:
-        if self.came:
+        if self.came is not None:
             raise KeyboardInterrupt
 
 

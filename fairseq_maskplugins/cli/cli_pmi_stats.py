@@ -16,7 +16,13 @@ from omegaconf import MISSING, OmegaConf
 
 from ..compat import load_dictionary
 from ..decoupled_mlm.blocks import pad_rows
-from ..decoupled_mlm.dataset import build_blocks, build_vocabulary, open_stream
+from ..decoupled_mlm.dataset import (
+    build_blocks,
+    build_vocabulary,
+    open_stream,
+    require_data,
+    require_tokenizer_files,
+)
 from ..decoupled_mlm.plan import BUDGETS, Planner
 from ..decoupled_mlm.register import copy_field
 from ..errors import UsageError
@@ -198,6 +204,7 @@ def _read_data(args: argparse.Namespace) -> Rows:
     dictionary = load_dictionary(path, "DATA must be a directory that fairseq-preprocess wrote")
     dictionary.add_symbol("<mask>")
     path = os.path.join(args.data, args.split)
+    require_data(path)
     try:
         dataset = data_utils.load_indexed_dataset(path, dictionary)
     except Exception as error:  # whatever a damaged file leads to
@@ -241,6 +248,7 @@ def _tokenizer(dictionary: Dictionary, vocabulary: Vocabulary, bpe: Any, unit: s
     symbols = dictionary.symbols
     if bpe is None:
         return lambda ids: np.ones(len(ids), dtype=bool), lambda ids: " ".join(symbols[i] for i in ids)
+    require_tokenizer_files(bpe)
     encoder = encoders.build_bpe(bpe)
     known: Dict[Tuple[int, ...], str] = {}
 

@@ -27,7 +27,15 @@ def compute(ours: argparse.Namespace, rest: List[str]) -> int:
     if user_dir is not None:
         import_user_dir(user_dir)
     parser = options.get_training_parser()
-    args = options.parse_args_and_arch(parser, input_args=rest)
+    try:
+        args = options.parse_args_and_arch(parser, input_args=rest)
+    except RuntimeError as error:
+        if str(error):
+            raise
+        # all that fairseq says of an --arch that it does not know, such as the one that it takes where none is given
+        raise UsageError("--arch must be one that fairseq knows, as for fairseq-train: give the checkpoint's") from None
+    if getattr(args, "data", None) == "":
+        raise UsageError("DATA must not be empty")
     args.tpu = False  # fairseq takes --bf16 for a TPU's; here it is only the type that is computed in
     cfg = convert_namespace_to_omegaconf(args)
     distributed_utils.call_main(cfg, _main, ours=ours)

@@ -1,13 +1,15 @@
 """``maskplugins COMMAND ...``: a table of commands, each in a module of its own that is imported when it is asked for."""
 
 import argparse
-import errno
+import contextlib
 import importlib
-import os
 import sys
 from typing import List, Optional
 
 from ..errors import UsageError
+from .arguments import refuse_empty
+from .output import write_out
+from .start import interruptible
 from .user_dir import take_user_dir
 
 # command: (module, one line of help). A module has add_arguments(parser) and run(args) -> None or an exit status.
@@ -50,13 +52,18 @@ EXAMPLES = {
   maskplugins pmi stats --help
 """,
 }
-STATUS = "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong"
-_OUTPUT = (errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF, errno.EFBIG)
+STATUS = (
+    "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong, 130 interrupted"
+)
 USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Run a command; returns its exit status (0: done, 1: failed, 2: the command line is wrong)."""
+    """Run a command; returns its exit status (0: done, 1: failed, 2: the command line is wrong).
+
+    Called with arguments it leaves interrupts to its caller.
+    """
+    work = interruptible() if arguments is None else contextlib.nullcontext()
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names and texts may hold what a terminal's encoding does not have
@@ -78,20 +85,11 @@ def main(arguments: Optional[List[str]] = None) -> int:
             parts = [sub.epilog or EXAMPLES.get(name, ""), "" if own else USER_DIR_HELP]
             sub.epilog = "\n".join(part for part in parts if part) or None
             sub.set_defaults(run=module.run)
+            chosen = sub
     args = parser.parse_args(arguments)
-    try:
-        status = args.run(args) or 0
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status
-    except OSError as error:
-        if error.filename is not None or error.errno not in _OUTPUT:
-            raise
-        # what is left in the buffer has nowhere to go; Python would try once more when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
-        if error.errno == errno.EPIPE:  # whoever read it has seen enough, as "head" has
-            return 1
-        raise UsageError(f"standard output: can't write it: {error.strerror}") from None
+    refuse_empty(chosen, args)
+    with work:
+        return write_out(lambda: args.run(args), UsageError) or 0
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ def import_user_dir(path: str) -> None:
     Raises:
         UsageError: there is no such folder, or importing it fails; names the file and line where it does.
     """
+    if not path:
+        raise UsageError("--user-dir must not be empty")
     from fairseq.utils import import_user_module
 
     try:

@@ -98,7 +98,8 @@ def correct_checkpoint(
             tied and is corrected with it.
 
     Raises:
-        CheckpointError: the embeddings were corrected before, can't be found or untied, or need no correction.
+        CheckpointError: the embeddings were corrected before, can't be found or untied, are no floating-point numbers, or
+            need no correction.
     """
     if RECORD in state:
         raise CheckpointError("its embeddings are corrected already; a second time would not be right")
@@ -107,6 +108,8 @@ def correct_checkpoint(
         raise CheckpointError("was trained as MAE: its layers never saw <mask>, so there is nothing to correct")
     name = find_embedding(model)
     old = model[name]
+    if not old.is_floating_point():
+        raise CheckpointError(f"{name} must hold floating-point numbers, got {str(old.dtype).replace('torch.', '')}")
     new = correct(old, mask, shares, rows)
     if torch.equal(new, old):
         norm = _mean_norm(old, rows)

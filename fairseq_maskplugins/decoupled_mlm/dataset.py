@@ -10,6 +10,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from ..compat import complete_batches
 from ..errors import UsageError
+from ..files import require_file
 from ..pieces import read_piece
 from ..rng import RowDraws
 from ..vocabulary import Vocabulary
@@ -78,6 +79,7 @@ class _Pieces:
 
     def _load(self) -> Any:
         if self._encoder is None:
+            require_tokenizer_files(self.bpe)
             try:
                 self._encoder = encoders.build_bpe(self.bpe)
             except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
@@ -116,6 +118,19 @@ def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.n
     document_sep_len = 1  # an empty line is one </s>
     sizes = np.asarray(sizes, dtype=np.int64)
     return np.asarray(_get_slice_indices_fast(sizes, str(break_mode), block_size, document_sep_len))
+
+
+def require_data(path: str) -> None:
+    """Refuse devices and pipes in the place of ``PATH.bin`` and ``PATH.idx``: fairseq would wait for them."""
+    for ending in (".bin", ".idx"):
+        require_file(path + ending)
+
+
+def require_tokenizer_files(bpe: Any) -> None:
+    """Refuse devices and pipes among the files of a configuration of ``--bpe``."""
+    for name, value in bpe.items() if hasattr(bpe, "items") else ():
+        if isinstance(value, str) and not name.startswith("_"):
+            require_file(value, f"--{name.replace('_', '-')} ")
 
 
 def open_stream(dataset: Any, path: str) -> TokenStream:

@@ -20,7 +20,7 @@ from ..compat import load_dictionary, release_workers
 from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker, on_register
 from .apply import PLAN_KEY, mask_sample
-from .dataset import REMEDY, MaskPlanDataset, build_blocks, build_vocabulary
+from .dataset import REMEDY, MaskPlanDataset, build_blocks, build_vocabulary, require_data
 from .plan import BUDGETS, Planner
 from .rates import Rates, build_schedule
 from .register import TASK_NAME, build_config, refresh_config
@@ -126,6 +126,7 @@ class DecoupledMLMTask(MaskedLMTask):
 
     def _open(self, path: str, split: str, combine: bool) -> Any:
         cfg = self.cfg
+        require_data(path)
         try:
             dataset = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
         except Exception as error:  # whatever a damaged file leads to: struct, numpy, OS errors, assertions

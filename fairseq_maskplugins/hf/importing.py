@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 
 from ..errors import UsageError
+from ..files import require_file
 from ..pieces import byte_alphabet
 from .config import ACTIVATIONS, RECORD
 from .export import DEFAULT_HEAD
@@ -35,6 +36,8 @@ def read_folder(path: str) -> Tuple[Dict[str, Any], Tensors]:
     """
     from safetensors.torch import load_file
 
+    for entry in sorted(os.listdir(path)) if os.path.isdir(path) else ():  # transformers opens more of them than we
+        require_file(os.path.join(path, entry))
     config = read_json_object(os.path.join(path, "config.json"))
     if config.get("model_type") not in KINDS:
         raise UsageError(f"{path}: model_type must be one of {', '.join(KINDS)}, got {config.get('model_type')}")

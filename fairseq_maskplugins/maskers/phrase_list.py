@@ -2,13 +2,12 @@
 
 import gzip
 import io
-import os
 import re
-import stat
 import zlib
 from typing import Iterator, List, Tuple
 
 from ..errors import UsageError
+from ..files import require_file
 
 LONGEST = 32
 LONGEST_LINE = 1 << 16  # bytes: 32 words, a score and a count take far less
@@ -17,10 +16,9 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 def read_bytes(path: str, option: str = "--pmi-vocab ") -> bytes:
     """The file as it is on the disk. Errors name it after ``option`` (here and below), as the user gave it."""
+    require_file(path, option)
     try:
         with open(path, "rb") as file:
-            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{option}{path}: can't read the list of phrases: it is a device")
             return file.read()
     except OSError as error:
         raise UsageError(f"{option}{path}: can't read the list of phrases: {error.strerror or error}")

@@ -13,7 +13,7 @@ from .coverage import PhraseTable, smallest_size
 from .duck import DuckEngine
 from .score import Best, Phrase, check_choice, merge, score_phrases, slots
 from .spark import SparkEngine
-from .text import find_files
+from .text import find_files, is_stream
 from .words import WordSplitter
 
 DEFAULT_SIZE = 800_000
@@ -66,7 +66,7 @@ def build_list(
     files and lines.
 
     Args:
-        patterns: files or globs, or ``-``.
+        patterns: files, pipes or globs, or ``-``.
         splitter: how text becomes words; None for lower-cased words between blanks.
         score: ``"pmi"`` or ``"frequency"``.
         min_count: the least number of occurrences, at least 1.
@@ -85,8 +85,11 @@ def build_list(
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     splitter = splitter or WordSplitter()
     files = find_files(patterns)
-    if coverage is not None and "-" in files:
-        raise UsageError("--coverage reads the text twice, and so can't go with standard input")
+    streams = ["standard input" if path == "-" else path for path in files if is_stream(path)]
+    if coverage is not None and streams:
+        raise UsageError(f"--coverage reads the text twice, and so can't go with {streams[0]}")
+    if engine == "spark" and streams:
+        raise UsageError(f"--engine spark reads files, not {streams[0]}")
     limit = size if size is not None or coverage is not None else DEFAULT_SIZE
     room = slots(limit) if limit is not None else {}
 

@@ -12,7 +12,7 @@ from ..files import working_folder
 from . import sql
 from .count import Partial, count_batch
 from .coverage import PhraseTable, cover_batch
-from .text import BATCH_BYTES, read_batches
+from .text import BATCH_BYTES, is_stream, read_batches
 from .words import WordSplitter
 
 CHUNK = 200_000
@@ -135,8 +135,8 @@ class DuckEngine:
         """Fill the tables of partial counts."""
         for n in sql.LENGTHS:
             self._run(f"CREATE TABLE grams{n} ({', '.join(sql.grams_columns(n))})")
-        size = sum(os.path.getsize(path) for path in files if path != "-")
-        bar = self.progress(size if "-" not in files else None, "B", "counting")
+        size = None if any(map(is_stream, files)) else sum(map(os.path.getsize, files))
+        bar = self.progress(size, "B", "counting")
         try:
             for path in files:
                 for text in read_batches(path, progress=bar.update, batch_bytes=self.batch_bytes):

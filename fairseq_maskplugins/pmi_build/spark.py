@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from .. import errors
+from .. import errors, files
 from ..errors import UsageError
 from . import count, coverage, sql, text, words
 from .count import LONGEST, count_batch
@@ -89,7 +89,7 @@ class SparkEngine:
             raise UsageError(
                 "--engine spark needs the package pyspark: pip install 'fairseq_maskplugins[spark]'"
             ) from None
-        for module in (errors, text, words, count, coverage, sys.modules[__name__]):
+        for module in (errors, files, text, words, count, coverage, sys.modules[__name__]):
             cloudpickle.register_pickle_by_value(module)
         builder = SparkSession.builder.appName("maskplugins pmi build")
         if master is not None:
@@ -115,8 +115,6 @@ class SparkEngine:
 
     def count(self, files: Sequence[str], splitter: WordSplitter) -> None:
         """Make the views of partial counts."""
-        if "-" in files:
-            raise UsageError("--engine spark reads files, not standard input")
         types = ", ".join(f"w{i} BIGINT" for i in range(1, LONGEST + 1))
         self.parts = split_files(files)
         rows = self._parts().mapPartitions(lambda parts: count_rows(parts, splitter))

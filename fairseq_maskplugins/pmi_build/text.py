@@ -2,11 +2,13 @@
 
 import glob
 import os
+import stat
 import sys
 import zlib
 from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from ..errors import UsageError
+from ..files import is_special
 
 BATCH_BYTES = 1 << 22  # of text: about 700,000 words of English
 LONGEST_LINE = 1 << 23  # a line is counted at once, in some 30 times its length of memory
@@ -16,11 +18,16 @@ _PACKED = {"gzip": 1 << 12, "zstd": 1 << 9}
 _BOM = b"\xef\xbb\xbf"
 
 
+def is_stream(path: str) -> bool:
+    """Whether it is standard input or a pipe, which can be read once, by one process, from its beginning."""
+    return path == "-" or is_special(path)
+
+
 def find_files(patterns: Sequence[str]) -> List[str]:
     """Resolve paths and globs to files, each once, in sorted order; ``-`` is standard input.
 
     Raises:
-        UsageError: a path does not exist, is a directory or can't be read; a glob matches nothing.
+        UsageError: a path does not exist, is a directory or a device, or can't be read; a glob matches nothing.
     """
     found = set()
     for pattern in patterns:
@@ -33,8 +40,12 @@ def find_files(patterns: Sequence[str]) -> List[str]:
     for path in found - {"-"}:
         if os.path.isdir(path):
             raise UsageError(f"{path}: is a directory; give files, or a pattern such as {os.path.join(path, '*.txt')}")
+        kind = os.stat(path).st_mode
+        if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+            raise UsageError(f"{path}: must be a file or a pipe, not a device; - is standard input")
         try:
-            open(path, "rb").close()
+            if not is_stream(path):  # to open a pipe and close it ends whoever writes to it
+                open(path, "rb").close()
         except OSError as error:
             raise UsageError(f"{path}: can't read it: {error.strerror}") from None
     if not found:

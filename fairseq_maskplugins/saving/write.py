@@ -1,6 +1,9 @@
 """``torch.save`` that says why it can't write (no fairseq here)."""
 
-from typing import IO, Any, Optional
+import contextlib
+import signal
+import threading
+from typing import IO, Any, Iterator, Optional
 
 import torch
 
@@ -26,6 +29,24 @@ class _Noting:
             self.file.flush()
 
 
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Heed an interrupt at the end of the block: what Python raises in the middle of compiled code is lost there, or comes out
+    as an error of another kind."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = []
+    signal.signal(signal.SIGINT, lambda *found: came.append(found))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        handler(*came[0])
+
+
 def save(obj: Any, path: str) -> None:
     """Write an object with ``torch.save``.
 
@@ -34,6 +55,7 @@ def save(obj: Any, path: str) -> None:
     """
     with open(path, "wb") as file:
         noting = _Noting(file)
-        torch.save(obj, noting)
+        with _interrupts_wait():
+            torch.save(obj, noting)
         if noting.error is not None:
             raise noting.error

@@ -340,7 +340,7 @@ MUTANTS = [
     _mutant(
         "a file is written in place: a failure leaves half of it",
         "files.py",
-        "            temporary = os.path.join(folder, os.path.basename(place))\n            yield temporary\n",
+        "            temporary = os.path.join(folder, _cut(os.path.basename(place)))\n            yield temporary\n",
         "            temporary = place\n            yield temporary\n",
         "files",
     ),
