@@ -96,3 +96,14 @@ def test_nothing_to_predict(criterion, mostly_empty, tmp_path):
     if criterion == "decoupled_mlm":  # fairseq's own divides by the number of predicted tokens when it logs
         assert 0.0 in logs[0].losses().values()
         assert all(math.isfinite(step["loss"]) and math.isfinite(step["gnorm"]) for step in logs[0].train)
+
+
+def test_started_again_at_its_end_it_trains_no_more(data_bin, tmp_path):
+    """fairseq trains one update more, each time."""
+    options = ["--max-update", 3, "--save-interval-updates", 3]
+    harness.train(data_bin, tmp_path, *options)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.pt")}
+    again = harness.train(data_bin, tmp_path, *options)
+    assert "nothing is left to train: the checkpoint has 3 updates, and --max-update is 3" in again.text
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.pt")} == before
+    assert len(harness.train(data_bin, tmp_path, "--max-update", 4).train) == 1

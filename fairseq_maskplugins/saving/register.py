@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import os
 import time
 import traceback
@@ -16,6 +17,8 @@ from ..errors import UsageError
 from ..files import remove_abandoned, replacing
 from . import write
 from .endings import explain_failure
+
+logger = logging.getLogger(__name__)
 
 TRIES, PAUSE = 3, 2.5  # fairseq's own: a disk behind a network may come back
 
@@ -81,6 +84,21 @@ def _verify(verify: Any) -> Any:
     return verify_checkpoint_directory
 
 
+def _end_where_it_ended(load: Any) -> Any:
+    """fairseq asks whether ``--max-update`` is reached after an update: a run that is started again at its end, because it
+    was killed before it could exit, say, would train and save one update more each time."""
+
+    def load_checkpoint(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        loaded = load(cfg, trainer, *args, **kwargs)
+        done, most = trainer.get_num_updates(), trainer.cfg.optimization.max_update or 0
+        if 0 < most <= done:
+            logger.info(f"nothing is left to train: the checkpoint has {done} updates, and --max-update is {most}")
+            trainer.cfg.optimization.max_epoch = -1  # which no epoch is below
+        return loaded
+
+    return load_checkpoint
+
+
 def _find_dead_worker(error: Exception) -> Optional[str]:
     """What torch says of a data worker that died while a batch of its was fetched: the connection's error may come first."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -110,5 +128,6 @@ def _explain(call: Any) -> Any:
 
 _once(checkpoint_utils, "torch_persistent_save", _save_whole)
 _once(checkpoint_utils, "verify_checkpoint_directory", _verify)
+_once(checkpoint_utils, "load_checkpoint", _end_where_it_ended)
 _once(PathManager, "copy", _copy_whole, staticmethod)
 _once(distributed_utils, "call_main", _explain)
