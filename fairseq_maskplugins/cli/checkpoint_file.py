@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 import torch
 from fairseq import checkpoint_utils
 
-from ..compat import explain_reading, read_checkpoint
+from ..checkpoints.reading import explain_reading, read_checkpoint
 from ..errors import UsageError
 
 

@@ -168,7 +168,7 @@ def find_tensors(value: Any, name: str = "") -> Iterator[Tuple[str, torch.Tensor
 
 def check_tensors(tensors: Iterable[Tuple[str, torch.Tensor]], size: int) -> None:
     """Tensors must be plain, hold no more numbers than their data, and all of it must fit in the file."""
-    from .compat import storage_of
+    from ..compat import storage_of
 
     total, storages = 0, set()
     for name, tensor in tensors:
