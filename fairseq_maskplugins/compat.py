@@ -133,6 +133,13 @@ def loads_weights_only() -> bool:
     return version_tuple(torch.__version__) >= (2, 7)
 
 
+def typed_storage() -> type:
+    """The class of the data that tensors are rebuilt from, by its name of this version of torch."""
+    import torch
+
+    return getattr(torch.storage, "TypedStorage", None) or torch.storage._TypedStorage
+
+
 def storage_of(tensor: Any) -> Tuple[int, int]:
     """Address and bytes of the memory that a tensor is a view of."""
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()

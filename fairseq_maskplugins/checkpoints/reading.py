@@ -9,8 +9,11 @@ import torch
 
 from ..compat import loads_weights_only
 from ..errors import UsageError
-from .guard import Refused, check_archive, check_state, file_size
-from .safe_pickle import make_table, pickle_module
+from .first_pass import look_through
+from .guard import check_archive, check_state, file_size
+from .names import make_table
+from .rebuild import Refused
+from .safe_pickle import pickle_module
 
 # objects of these are made and filled, as pickles of them do; those that users allow may also be called
 _known: list = []
@@ -40,9 +43,12 @@ def read_checkpoint(file: BinaryIO, map_location: Any = "cpu") -> Any:
     """
     size, room = file_size(file), check_archive(file)
     file.seek(0)
-    options = {}
-    if not loads_weights_only():
-        options["pickle_module"] = pickle_module(make_table([*_known, *_allowed]), room, size)
+    if loads_weights_only():
+        look_through(file, room, size, _known)
+        file.seek(0)
+        options = {"weights_only": True}  # an environment variable switches it off where nothing is said
+    else:
+        options = {"pickle_module": pickle_module(make_table(_known, _allowed), room, size)}
     state = torch.load(file, map_location=map_location, **options)
     check_state(state, size)
     return state

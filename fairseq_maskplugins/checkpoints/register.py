@@ -16,7 +16,7 @@ from omegaconf import base
 from ..compat import loads_weights_only
 from ..errors import UsageError
 from .reading import explain_reading, know_in_checkpoints, read_checkpoint
-from .safe_pickle import NUMPY
+from .rebuild import NUMPY
 
 
 def checkpoint_classes() -> list:
@@ -25,7 +25,7 @@ def checkpoint_classes() -> list:
     ``Namespace`` is in every checkpoint of a model that fairseq has not moved to dataclasses (RoBERTa among them),
     omegaconf nodes in the configurations of checkpoints written by older versions; and where rank 0 sends a checkpoint to
     the other ranks, a placeholder stands for each tensor. None of them runs code when it is loaded. The numpy scalars of
-    the meters are in ``safe_pickle.py``.
+    the meters are in ``rebuild.py``.
     """
     nodes = [
         omegaconf.DictConfig,

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import collections
 import gzip
 import io
 import json
@@ -143,7 +144,15 @@ def _pickle_of(data):
         return file.read(next(name for name in file.namelist() if name.endswith("data.pkl")))
 
 
-@parser(_pickle_of(_ZIP))
+_KEYS = {
+    (1, "a"): {1, 2},
+    None: collections.OrderedDict(x=b"\xff"),
+    torch.half: collections.Counter("aa"),
+    7: np.float32(1),
+}
+
+
+@parser(_pickle_of(_ZIP), _pickle_of(files.saved(_KEYS)))
 def checkpoint_pickle(data):
     """The pickle alone, in a file that is whole."""
     checkpoint(files.with_pickle(_ZIP, data))
