@@ -1,12 +1,12 @@
 """Reading checkpoint files for the tools: one line where a file is missing, damaged, refused, or no checkpoint."""
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
-import torch
 from fairseq import checkpoint_utils
 
 from ..checkpoints.reading import explain_reading, read_checkpoint
+from ..checkpoints.weights import check_weights, require_finite
 from ..errors import UsageError
 
 
@@ -44,30 +44,7 @@ def load_upgraded_checkpoint(path: str, overrides: Optional[dict] = None) -> dic
 
 
 def _check(path: str, state: Any) -> dict:
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UsageError(f"{path}: this is no fairseq checkpoint: it holds no model")
+    check_weights(path, state)
     for part in ("model", "criterion"):
-        tensors = state.get(part)
-        if tensors is None:
-            continue
-        if not isinstance(tensors, dict) or not all(type(name) is str for name in tensors):
-            raise UsageError(f"{path}: this is no fairseq checkpoint: its {part} is no table of tensors by name")
-        for name, tensor in tensors.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise UsageError(f"{path}: this is no fairseq checkpoint: {name} is no tensor")
-        require_finite(path, tensors)
+        require_finite(path, state.get(part) or {})
     return state
-
-
-def require_finite(path: str, tensors: Dict[str, torch.Tensor]) -> None:
-    """Refuse weights that are NaN or infinite: whatever is computed with them is NaN too.
-
-    Raises:
-        UsageError: names the first such tensor, and says how many there are.
-    """
-    wrong = [name for name, t in tensors.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]
-    if wrong:
-        raise UsageError(
-            f"{path}: {wrong[0]} holds NaN or infinite values ({len(wrong)} of {len(tensors)} tensors do): the training "
-            "diverged, take an earlier checkpoint"
-        )

@@ -153,6 +153,11 @@ DAMAGED = {
     "NaN weights": (lambda v, s, mark: poisoned(s, float("nan")), EMBEDDING),
     "infinite weights": (lambda v, s, mark: poisoned(s, float("inf")), EMBEDDING),
 }
+# what the commands do without
+STRIPPED = {
+    "no history": lambda v, s, mark: replaced(s, optimizer_history=[]),
+    "a history of another kind": lambda v, s, mark: replaced(s, optimizer_history="none"),
+}
 # what does not concern every command
 SETTINGS = {
     "wrong shape": lambda v, s, mark: with_tensor(s, EMBEDDING, torch.zeros(7, 5)),
@@ -166,7 +171,6 @@ SETTINGS = {
     "another task": lambda v, s, mark: with_options(s, set_option("_name", "translation", "task")),
     "no such architecture": lambda v, s, mark: with_options(s, set_option("_name", "no_such_arch")),
     "a tensor too much": lambda v, s, mark: with_tensor(s, "\x1b[31mred\n" * 500, torch.zeros(1)),
-    "no history": lambda v, s, mark: replaced(s, optimizer_history="none"),
 }
 ALL = {**CODE, **LARGE, **DAMAGED}
 
@@ -250,6 +254,12 @@ def test_settings_that_do_not_fit(kind, valid, state, corpus, tmp_path):
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_settings_that_do_not_fit_at_every_command(kind, valid, state, corpus, tmp_path):
     check_settings(kind, valid, state, corpus, tmp_path, COMMANDS)
+
+
+@pytest.mark.parametrize("kind", STRIPPED)
+def test_what_commands_do_without(kind, valid, state, corpus, tmp_path):
+    for name, outcome in try_all(lambda mark: STRIPPED[kind](valid, state, mark), corpus, tmp_path, TWO).items():
+        assert outcome.kind == "done", (name, outcome)
 
 
 @pytest.mark.parametrize("command_name", TWO)
