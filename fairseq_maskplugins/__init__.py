@@ -50,22 +50,19 @@ if __name__ == _NAME:
     # "maskplugins doctor" tells what is broken where the rest can't even be imported
     if not (sys.argv[1:2] == ["doctor"] and is_command()):
         from .compat import (
-            explain_loading,
             note_flat_shapes,
-            protect_checkpoints,
             quieten_half_read_data,
             require_supported_versions,
             spare_inference_copies,
         )
 
         require_supported_versions()
-        protect_checkpoints()
         quieten_half_read_data()
         note_flat_shapes()
         spare_inference_copies()
-        explain_loading()
 
         # explicit registration: importing these adds tasks, criterions, models and optimizers to fairseq's registries
+        from .checkpoints import register as checkpoints_register  # noqa: F401
         from .child_tuning import optimizer as child_tuning_optimizer  # noqa: F401
         from .correct_embeddings import register as correct_embeddings_register  # noqa: F401
         from .decoupled_mlm import criterion, task  # noqa: F401

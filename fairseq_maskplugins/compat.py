@@ -1,14 +1,10 @@
 """Everything that depends on which Python, fairseq or torch is running."""
 
-import argparse
-import collections
-import contextlib
 import functools
 import os
-import pickle
 import re
 import sys
-from typing import Any, BinaryIO, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from .errors import UsageError
 
@@ -96,38 +92,6 @@ def release_workers(epoch_iterator: Any) -> None:
         epoch_iterator.dataloader = None
 
 
-def checkpoint_classes() -> list:
-    """The classes, outside torch's own safe set, that fairseq's checkpoints really hold.
-
-    ``Namespace`` is in every checkpoint of a model that fairseq has not moved to dataclasses (RoBERTa among them),
-    omegaconf nodes in the configurations of checkpoints written by older versions; and where rank 0 sends a checkpoint to
-    the other ranks, a placeholder stands for each tensor. None of them runs code when it is loaded. The numpy scalars of
-    the meters are in ``safe_pickle.py``.
-    """
-    import omegaconf
-    from fairseq.distributed.utils import _TensorPlaceholder
-    from omegaconf import base
-
-    nodes = [
-        omegaconf.DictConfig,
-        omegaconf.ListConfig,
-        base.Metadata,
-        base.ContainerMetadata,
-        *(getattr(omegaconf.nodes, name) for name in dir(omegaconf.nodes) if name.endswith("Node")),
-    ]
-    plain = [
-        argparse.Namespace,
-        collections.OrderedDict,
-        collections.defaultdict,
-        dict,
-        list,
-        int,
-        Any,
-        _TensorPlaceholder,
-    ]
-    return plain + nodes
-
-
 LONGEST_SYMBOL = 10_000
 
 
@@ -169,123 +133,17 @@ def loads_weights_only() -> bool:
     return version_tuple(torch.__version__) >= (2, 7)
 
 
-_allowed: list = []
-
-
-def allow_in_checkpoints(*classes: type) -> None:
-    """Let checkpoints hold objects of more classes, those of a plug-in of yours: loading them must run no code."""
+def typed_storage() -> type:
+    """The class of the data that tensors are rebuilt from, by its name of this version of torch."""
     import torch
 
-    if loads_weights_only():
-        torch.serialization.add_safe_globals(list(classes))
-    _allowed.extend(classes)
-
-
-def read_checkpoint(file: BinaryIO, map_location: Any = "cpu") -> Any:
-    """``torch.load`` for checkpoints, with the same protection in all versions of torch.
-
-    Raises:
-        pickle.UnpicklingError: it holds something that could run code, or is more than it seems to be.
-        Exception: it is damaged; of many kinds.
-    """
-    import torch
-
-    from .checkpoint_guard import check_archive, check_state, file_size
-    from .safe_pickle import make_table, pickle_module
-
-    size, room = file_size(file), check_archive(file)
-    file.seek(0)
-    options = {}
-    if not loads_weights_only():
-        options["pickle_module"] = pickle_module(make_table([*checkpoint_classes(), *_allowed]), room, size)
-    state = torch.load(file, map_location=map_location, **options)
-    check_state(state, size)
-    return state
+    return getattr(torch.storage, "TypedStorage", None) or torch.storage._TypedStorage
 
 
 def storage_of(tensor: Any) -> Tuple[int, int]:
     """Address and bytes of the memory that a tensor is a view of."""
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
     return storage.data_ptr(), storage.nbytes()
-
-
-class _GuardedTorch:
-    """torch, with :func:`read_checkpoint` in the place of ``load``."""
-
-    def __init__(self, torch: Any):
-        self._torch = torch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._torch, name)
-
-    @staticmethod
-    def load(file: Any, map_location: Any = None) -> Any:
-        return read_checkpoint(file, map_location)
-
-
-def protect_checkpoints() -> None:
-    """Let fairseq read its own checkpoints, and nothing that could run code; name what is refused, in one line.
-
-    Where torch loads weights only (2.7 and later) that stays on, with an allow-list; older versions get an unpickler of
-    ours with the same list.
-    """
-    import torch
-    from fairseq import checkpoint_utils
-
-    from .safe_pickle import NUMPY
-
-    if isinstance(checkpoint_utils.torch, _GuardedTorch):
-        return
-    if loads_weights_only():
-        numpy = [(found, ".".join(name)) for name, found in NUMPY.items()]
-        torch.serialization.add_safe_globals([*checkpoint_classes(), *numpy])
-    checkpoint_utils.torch = _GuardedTorch(torch)
-    load = checkpoint_utils.load_checkpoint_to_cpu
-
-    @functools.wraps(load)
-    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
-        with explain_reading(path):
-            return load(path, *args, **kwargs)
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
-
-
-@contextlib.contextmanager
-def explain_reading(path: str) -> Iterator[None]:
-    """One line for whatever reading a checkpoint leads to."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise _refused(path, error) from error
-    except Exception as error:  # what is no checkpoint may lead anywhere
-        reason = " ".join(str(error).split())[:200]
-        if isinstance(error, OSError) and error.strerror:
-            raise UsageError(f"{path}: can't read this checkpoint: {error.strerror}") from error
-        told = (
-            isinstance(error, (OSError, RuntimeError, ValueError)) and not isinstance(error, RecursionError) and reason
-        )
-        raise UsageError(_damaged(path, reason if told else "")) from error
-
-
-def _damaged(path: str, reason: str) -> str:
-    return f"{path}: can't read this checkpoint: it is damaged, or no checkpoint{f' ({reason})' if reason else ''}"
-
-
-def _refused(path: str, error: Exception) -> UsageError:
-    from .checkpoint_guard import Refused
-
-    message = str(error)
-    found = re.search(r"GLOBAL (\S+)", message)
-    if found and not isinstance(error, Refused):
-        message = f"it holds {found.group(1)}, which is no part of a fairseq checkpoint and could run code"
-    if found or isinstance(error, Refused):
-        return UsageError(f"{path}: refused to load this checkpoint: {message}")
-    # torch's own message goes on to recommend loading without protection
-    found = re.search(r"WeightsUnpickler error: *([^\n]+)", message)
-    detail = found.group(1) if found else message.split("\n")[0].split("In PyTorch 2.6")[0]
-    return UsageError(_damaged(path, " ".join(detail.split())[:200]))
 
 
 def disable_inference_path(encoder: Any) -> None:
@@ -382,39 +240,6 @@ def note_flat_shapes() -> None:
 
     build_fp32_params.notes_shapes = True
     FP16Optimizer.build_fp32_params = classmethod(build_fp32_params)
-
-
-def explain_loading() -> None:
-    """One line, not a traceback, where a checkpoint can't be loaded into this run.
-
-    The trainer puts "please ensure that the architectures match" and a traceback around what a model of ours says; and it
-    asserts where a checkpoint of another optimizer is resumed with ChildTuning, or the reverse.
-    """
-    from fairseq.trainer import Trainer
-
-    load = Trainer.load_checkpoint
-    if getattr(load, "explains", False):
-        return
-
-    @functools.wraps(load)
-    def load_checkpoint(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return load(self, filename, *args, **kwargs)
-        except AssertionError as error:
-            names = re.match(r"Optimizer does not match.* (\w+) vs (\w+)$", str(error))
-            if names is None or "ChildTuning" not in str(error):
-                raise
-            raise UsageError(
-                f"{filename}: its optimizer state is of {names[1]}, and this run has {names[2]}; with --reset-optimizer it "
-                "starts from the weights, with a fresh state, learning-rate schedule and count of updates"
-            ) from None
-        except Exception as error:
-            if isinstance(error.__context__, UsageError):
-                raise error.__context__ from None
-            raise
-
-    load_checkpoint.explains = True
-    Trainer.load_checkpoint = load_checkpoint
 
 
 def has_fused_adam(device: Any) -> bool:

@@ -162,6 +162,11 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ("tuned.pt", lambda s: s["cfg"].update(task={"_name": "sentence_prediction"})),
         ("odd.pt", lambda s: s["cfg"]["task"].update(mask_prob=7.0)),
         ("elsewhere.pt", lambda s: s["cfg"]["task"].update(data=str(tmp_path))),
+        ("stripped.pt", lambda s: s.update(optimizer_history=[])),
+        (
+            "later.pt",
+            lambda s: (s["cfg"]["task"].update(mask_prob_final=0.2, max_update=9), s.pop("optimizer_history")),
+        ),
         ("mae.pt", lambda s: s["model"].update({"mae_decoder.mask": torch.zeros(2)})),
         ("tied.pt", lambda s: s["model"].pop(HEAD)),
         ("none.pt", lambda s: s["model"].pop(EMBEDDING)),
@@ -189,6 +194,10 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ((damaged, out), "damaged.pt: can't read this checkpoint"),
         (("tuned.pt", out), "tuned.pt: its task, sentence_prediction, records no masking rates: give --mask-prob"),
         (("odd.pt", out), "odd.pt: the rates it records can't be read .*: give --mask-prob, --random-token-prob and"),
+        (
+            ("later.pt", out),
+            "later.pt: it does not say after how many updates its rates were to be read: give --mask-prob",
+        ),
         (("elsewhere.pt", out), "dict.txt: has 6 entries .*elsewhere.pt has .*: give --dict or --mask-index"),
         (("mae.pt", out), "mae.pt: was trained as MAE"),
         (("tied.pt", out), "tied.pt: has no output projection of its own to untie: --head follow"),
@@ -218,3 +227,4 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
     run("tuned.pt", out, "--mask-prob", "0.3")
     run("odd.pt", out, *"--mask-prob 0.3 --random-token-prob 0 --leave-unmasked-prob 0".split())
     run("tied.pt", out, "--head", "follow")
+    run("stripped.pt", out)

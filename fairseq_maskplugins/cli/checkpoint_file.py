@@ -1,16 +1,14 @@
 """Reading checkpoint files for the tools: one line where a file is missing, damaged, refused, or no checkpoint."""
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
-import torch
 from fairseq import checkpoint_utils
 
-from ..compat import explain_reading, read_checkpoint
+from ..checkpoints.reading import explain_reading, read_checkpoint
+from ..checkpoints.weights import check_weights, require_finite, require_numbers
 from ..errors import UsageError
 from ..files import require_file
-
-NUMBERS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def require_checkpoint(path: str, advice: str = "") -> None:
@@ -48,46 +46,9 @@ def load_upgraded_checkpoint(path: str, overrides: Optional[dict] = None) -> dic
 
 
 def _check(path: str, state: Any) -> dict:
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UsageError(f"{path}: this is no fairseq checkpoint: it holds no model")
+    check_weights(path, state)
     for part in ("model", "criterion"):
-        tensors = state.get(part)
-        if tensors is None:
-            continue
-        if not isinstance(tensors, dict) or not all(type(name) is str for name in tensors):
-            raise UsageError(f"{path}: this is no fairseq checkpoint: its {part} is no table of tensors by name")
-        for name, tensor in tensors.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise UsageError(f"{path}: this is no fairseq checkpoint: {name} is no tensor")
+        tensors = state.get(part) or {}
         require_numbers(path, tensors)
         require_finite(path, tensors)
     return state
-
-
-def require_numbers(path: str, tensors: Dict[str, torch.Tensor]) -> None:
-    """Refuse weights that are integers or the like, as tools that quantise models write them: without their scales they
-    are not the model's.
-
-    Raises:
-        UsageError: names the first such tensor, and its type.
-    """
-    for name, tensor in tensors.items():
-        if name.endswith((".weight", ".bias")) and tensor.dtype not in NUMBERS:
-            kind = str(tensor.dtype).replace("torch.", "")
-            raise UsageError(
-                f"{path}: {name} must hold floating-point numbers, 16 bits or more, got {kind}: give the checkpoint of training"
-            )
-
-
-def require_finite(path: str, tensors: Dict[str, torch.Tensor]) -> None:
-    """Refuse weights that are NaN or infinite: whatever is computed with them is NaN too.
-
-    Raises:
-        UsageError: names the first such tensor, and says how many there are.
-    """
-    wrong = [name for name, t in tensors.items() if t.is_floating_point() and not bool(torch.isfinite(t).all())]
-    if wrong:
-        raise UsageError(
-            f"{path}: {wrong[0]} holds NaN or infinite values ({len(wrong)} of {len(tensors)} tensors do): the training "
-            "diverged, take an earlier checkpoint"
-        )

@@ -41,19 +41,31 @@ def option_of(state: Dict[str, Any], group: str, name: str) -> Any:
     return found.get(name) if hasattr(found, "get") else getattr(found, name, None)
 
 
+def _last_update(state: Dict[str, Any]) -> Optional[int]:
+    """The updates that were made; None where it does not say, as checkpoints that were stripped don't."""
+    history = state.get("optimizer_history")
+    last = history[-1] if isinstance(history, list) and history else None
+    found = last.get("num_updates") if isinstance(last, dict) else None
+    return found if type(found) is int and found >= 0 else None
+
+
 def shares_of(state: Dict[str, Any]) -> Optional[Shares]:
     """The rates of pretraining at the checkpoint's update number; None where it does not say."""
-    history = state.get("optimizer_history") or [{}]
-    update = int(history[-1].get("num_updates") or 0)
-    max_update = option_of(state, "optimization", "max_update")
+    update, max_update = _last_update(state), option_of(state, "optimization", "max_update")
+
+    def read(number: int) -> Optional[Shares]:
+        return read_shares(lambda name: option_of(state, "task", name), number, max_update)
+
+    advice = "give --mask-prob, --random-token-prob and --leave-unmasked-prob"
     try:
-        return read_shares(lambda name: option_of(state, "task", name), update, max_update)
+        if update is None and read(0) != read(2**62):
+            raise CheckpointError(f"it does not say after how many updates its rates were to be read: {advice}")
+        return read(update or 0)
+    except CheckpointError:
+        raise
     except UsageError as error:
         reason = str(error).split(": ", 1)[1]
-        raise CheckpointError(
-            f"the rates it records can't be read ({reason}): give --mask-prob, --random-token-prob and "
-            "--leave-unmasked-prob"
-        ) from error
+        raise CheckpointError(f"the rates it records can't be read ({reason}): {advice}") from error
 
 
 def _find(names: List[str], what: str) -> str:

@@ -10,12 +10,15 @@ import argparse
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 import atheris
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 with atheris.instrument_imports(include=["fairseq_maskplugins"]):
     from parsers import PARSERS, SEEDS
+
+REGRESSIONS = Path(__file__).resolve().parent / "regressions"
 
 
 def main():
@@ -32,7 +35,8 @@ def main():
 
     with tempfile.TemporaryDirectory() as corpus, tempfile.TemporaryDirectory() as found:
         for number, name in enumerate(names):
-            for index, seed in enumerate(SEEDS[name]):
+            known = [path.read_bytes() for path in sorted(REGRESSIONS.glob(f"{name}-*.bin"))]
+            for index, seed in enumerate([*SEEDS[name], *known]):
                 with open(os.path.join(corpus, f"{name}-{index}"), "wb") as file:
                     file.write(seed + bytes([number]))
         limits = [f"-max_total_time={given.seconds}", "-timeout=300", "-rss_limit_mb=4096", "-max_len=8192"]

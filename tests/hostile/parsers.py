@@ -5,6 +5,7 @@
 """
 
 import argparse
+import collections
 import gzip
 import io
 import json
@@ -20,11 +21,12 @@ import zstandard
 from safetensors.numpy import save
 
 import fairseq_maskplugins  # noqa: F401  (registers)
-from fairseq_maskplugins.checkpoint_guard import Refused, check_state, is_harmless
+from fairseq_maskplugins.checkpoints.guard import Refused, check_state, is_harmless
+from fairseq_maskplugins.checkpoints.reading import explain_reading, read_checkpoint
 from fairseq_maskplugins.child_tuning import maskfile, show
 from fairseq_maskplugins.cli.cli_fill_mask import encode_around_masks
 from fairseq_maskplugins.cli.variance_run import parse_mix
-from fairseq_maskplugins.compat import explain_reading, load_dictionary, read_checkpoint
+from fairseq_maskplugins.compat import load_dictionary
 from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.rates import build_schedule
 from fairseq_maskplugins.errors import UsageError
@@ -142,7 +144,15 @@ def _pickle_of(data):
         return file.read(next(name for name in file.namelist() if name.endswith("data.pkl")))
 
 
-@parser(_pickle_of(_ZIP))
+_KEYS = {
+    (1, "a"): {1, 2},
+    None: collections.OrderedDict(x=b"\xff"),
+    torch.half: collections.Counter("aa"),
+    7: np.float32(1),
+}
+
+
+@parser(_pickle_of(_ZIP), _pickle_of(files.saved(_KEYS)))
 def checkpoint_pickle(data):
     """The pickle alone, in a file that is whole."""
     checkpoint(files.with_pickle(_ZIP, data))

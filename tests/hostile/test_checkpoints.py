@@ -10,7 +10,7 @@ import pytest
 import torch
 from guarded import check_line, command, guarded
 
-from fairseq_maskplugins.checkpoint_guard import is_harmless
+from fairseq_maskplugins.checkpoints.guard import is_harmless
 
 EMBEDDING = "encoder.sentence_encoder.embed_tokens.weight"
 
@@ -153,6 +153,11 @@ DAMAGED = {
     "NaN weights": (lambda v, s, mark: poisoned(s, float("nan")), EMBEDDING),
     "infinite weights": (lambda v, s, mark: poisoned(s, float("inf")), EMBEDDING),
 }
+# what the commands do without
+STRIPPED = {
+    "no history": lambda v, s, mark: replaced(s, optimizer_history=[]),
+    "a history of another kind": lambda v, s, mark: replaced(s, optimizer_history="none"),
+}
 # what does not concern every command
 SETTINGS = {
     "wrong shape": lambda v, s, mark: with_tensor(s, EMBEDDING, torch.zeros(7, 5)),
@@ -166,7 +171,6 @@ SETTINGS = {
     "another task": lambda v, s, mark: with_options(s, set_option("_name", "translation", "task")),
     "no such architecture": lambda v, s, mark: with_options(s, set_option("_name", "no_such_arch")),
     "a tensor too much": lambda v, s, mark: with_tensor(s, "\x1b[31mred\n" * 500, torch.zeros(1)),
-    "no history": lambda v, s, mark: replaced(s, optimizer_history="none"),
 }
 ALL = {**CODE, **LARGE, **DAMAGED}
 
@@ -252,6 +256,12 @@ def test_settings_that_do_not_fit_at_every_command(kind, valid, state, corpus, t
     check_settings(kind, valid, state, corpus, tmp_path, COMMANDS)
 
 
+@pytest.mark.parametrize("kind", STRIPPED)
+def test_what_commands_do_without(kind, valid, state, corpus, tmp_path):
+    for name, outcome in try_all(lambda mark: STRIPPED[kind](valid, state, mark), corpus, tmp_path, TWO).items():
+        assert outcome.kind == "done", (name, outcome)
+
+
 @pytest.mark.parametrize("command_name", TWO)
 def test_mutations(command_name, valid, corpus, tmp_path):
     """Bits flipped, bytes cut out or doubled: refused, or harmless."""
@@ -290,7 +300,7 @@ def test_what_checkpoints_really_hold(tmp_path):
     import numpy as np
     from omegaconf import OmegaConf
 
-    from fairseq_maskplugins.compat import read_checkpoint
+    from fairseq_maskplugins.checkpoints.reading import read_checkpoint
 
     state = {
         "cfg": OmegaConf.create({"task": {"_name": "masked_lm", "list": [1, 2.5, None, True, "${task._name}"]}}),
@@ -314,18 +324,19 @@ def test_what_checkpoints_really_hold(tmp_path):
 
 
 def test_classes_of_users_can_be_allowed(tmp_path, monkeypatch):
-    from fairseq_maskplugins import compat
+    from fairseq_maskplugins.checkpoints import allow_in_checkpoints
+    from fairseq_maskplugins.checkpoints.reading import read_checkpoint
 
     (tmp_path / "model.pt").write_bytes(files.saved({"model": {}, "mine": Mine(3)}))
 
     def load():
         with open(tmp_path / "model.pt", "rb") as file:
-            return compat.read_checkpoint(file)["mine"].value
+            return read_checkpoint(file)["mine"].value
 
     assert guarded(load).kind == "crashed"
 
     def allow_and_load():
-        compat.allow_in_checkpoints(Mine)
+        allow_in_checkpoints(Mine)
         return load()
 
     assert guarded(allow_and_load)[:2] == ("done", "3")

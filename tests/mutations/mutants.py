@@ -354,7 +354,7 @@ MUTANTS = [
     ),
     _mutant(
         "fairseq's own loading of checkpoints is unguarded",
-        "compat.py",
+        "checkpoints/register.py",
         "    checkpoint_utils.torch = _GuardedTorch(torch)\n",
         "",
         "hostile/checkpoints",

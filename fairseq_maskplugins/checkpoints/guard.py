@@ -6,18 +6,23 @@ options that fairseq evaluates as Python. Each is refused before it costs memory
 
 import argparse
 import ast
+import contextlib
 import os
-import pickle
+import tarfile
 import zipfile
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, Optional, Tuple
 
 import torch
+
+from ..compat import storage_of
+from .rebuild import Refused
 
 MOST_OPTIONS = 100_000
 MOST_PARTS = 10_000_000
 DEEPEST = 64
 LONGEST_CODE = 1000
 MOST_REPEATED = 10_000
+LONGEST_NAME = 200
 
 # options whose text fairseq hands to eval()
 EVALUATED = frozenset(
@@ -34,10 +39,6 @@ _HARMLESS = (
     *(ast.Expression, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Name, ast.Load),
     *(ast.UnaryOp, ast.USub, ast.UAdd, ast.BinOp, ast.Add, ast.Mult),
 )
-
-
-class Refused(pickle.UnpicklingError):
-    """Says what is wrong with a checkpoint, in words that follow "refused to load this checkpoint: "."""
 
 
 def file_size(file: BinaryIO) -> int:
@@ -64,12 +65,17 @@ def check_archive(file: BinaryIO) -> Optional[Dict[str, int]]:
     file.seek(0)
     head = file.read(512)
     if head[:4] != b"PK\x03\x04":
-        if head[257:262] == b"ustar":
+        with contextlib.suppress(tarfile.HeaderError):
+            tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
             raise Refused("it is a tar file, which torch stopped writing in 2017")
         return None
-    file.seek(max(0, size - 22))
-    if file.read(4) != b"PK\x05\x06":
+    file.seek(max(0, size - 98))
+    tail = file.read(98)
+    if tail[-22:-18] != b"PK\x05\x06":
         raise ValueError("it is damaged or cut off: no zip directory at its end")
+    # a directory of large files stands before it; another place could be named than the one that is read here
+    if tail[-42:-38] == b"PK\x06\x07" and tail[-34:-26] != (size - 98).to_bytes(8, "little"):
+        raise ValueError("it is damaged: it has two zip directories")
     try:
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
@@ -160,7 +166,8 @@ def find_tensors(value: Any, name: str = "") -> Iterator[Tuple[str, torch.Tensor
             yield name, value
         elif isinstance(value, dict):
             seen.add(id(value))
-            waiting += [(f"{name}.{key}" if name else str(key), part) for key, part in value.items()]
+            above = f"{name[:LONGEST_NAME]}." if name else ""  # there may be millions of a key of megabytes
+            waiting += [(above + str(key)[:LONGEST_NAME], part) for key, part in value.items()]
         elif _parts(value) is not None:
             seen.add(id(value))
             waiting += [(name, part) for part in _parts(value)]
@@ -168,8 +175,6 @@ def find_tensors(value: Any, name: str = "") -> Iterator[Tuple[str, torch.Tensor
 
 def check_tensors(tensors: Iterable[Tuple[str, torch.Tensor]], size: int) -> None:
     """Tensors must be plain, hold no more numbers than their data, and all of it must fit in the file."""
-    from .compat import storage_of
-
     total, storages = 0, set()
     for name, tensor in tensors:
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
@@ -199,9 +204,10 @@ def check_evaluated(options: Any) -> None:
         named = value if isinstance(value, dict) else getattr(value, "__dict__", None)
         if named is not None and _parts(value) is not None:
             for name, part in named.items():
-                text = getattr(part, "_val", None) or getattr(part, "_content", None) or part
-                if name in EVALUATED and isinstance(text, (str, bytes)) and not is_harmless(text):
-                    raise Refused(f"its option {name} could run code: {text[:80]!r}")
+                held = getattr(part, "__dict__", {})
+                for text in (part, held.get("_val"), held.get("_content")) if name in EVALUATED else ():
+                    if isinstance(text, (str, bytes)) and not is_harmless(text):
+                        raise Refused(f"its option {name} could run code: {text[:80]!r}")
         waiting += [part for part in _parts(value) or () if _parts(part) is not None]
 
 

@@ -1,0 +1,85 @@
+"""Does a loaded optimizer's state fit its parameters? (torch, no fairseq)"""
+
+import math
+from typing import Any, Dict, Optional, Sequence
+
+import torch
+
+from .training_state import is_finite, shown
+
+# tensors of the parameter's shape, by the class of the optimizer; what is in brackets may be missing
+MOMENTS: Dict[str, Sequence[str]] = {
+    "Adam": ("exp_avg", "exp_avg_sq"),
+    "AdamW": ("exp_avg", "exp_avg_sq"),
+    "ChildAdam": ("exp_avg", "exp_avg_sq"),
+    "FusedAdamV1": ("exp_avg", "exp_avg_sq"),
+    "Adamax": ("exp_avg", "exp_inf"),
+    "Adagrad": ("sum",),
+    "Adadelta": ("square_avg", "acc_delta"),
+    "SGD": ("[momentum_buffer]",),
+    "NAG": ("[momentum_buffer]",),
+    "ChildSGD": ("[momentum_buffer]",),
+}
+COUNTED = ("Adam", "AdamW", "ChildAdam", "Adamax", "Adagrad", "Adadelta")  # these need their number of steps
+
+
+def count_parameters(state: Any) -> Sequence[int]:
+    """The number of parameters in each group of a state, or of an optimizer."""
+    groups = state["param_groups"] if isinstance(state, dict) else state.param_groups
+    return [len(group["params"]) for group in groups]
+
+
+def _check_group(group: Dict[str, Any], defaults: Dict[str, Any]) -> Optional[str]:
+    """The options of a group come from the checkpoint: they must be of the kind that the optimizer's own are."""
+    for name, own in defaults.items():
+        if name not in group and type(own) in (int, float, tuple, list):  # others have come with newer versions
+            return f"its group has no {name}"
+        value = group.get(name)
+        several = isinstance(own, (list, tuple))
+        if several and not (isinstance(value, (list, tuple)) and len(value) == len(own) and all(map(is_finite, value))):
+            return f"its group's {name} must be {len(own)} numbers, got {shown(value)}"
+        if type(own) in (int, float) and not is_finite(value):
+            return f"its group's {name} must be a number, got {shown(value)}"
+    return None
+
+
+def check_loaded(optimizer: torch.optim.Optimizer) -> Optional[str]:
+    """What of a state that was loaded the optimizer would stumble over at its next step, or None. States of optimizers
+    that are not known here are left to them."""
+    kinds = [kind.__name__ for kind in type(optimizer).__mro__]
+    kind = next((name for name in kinds if name in MOMENTS), None)
+    if kind is None or hasattr(optimizer, "optimizers"):
+        return None
+    number = 0
+    for group in optimizer.param_groups:
+        said = _check_group(group, optimizer.defaults)
+        if said:
+            return said
+        for parameter in group["params"]:
+            said = _check_parameter(parameter, optimizer.state.get(parameter) or {}, kind)
+            if said:
+                return f"parameter {number}: {said}"
+            number += 1
+    return None
+
+
+def _check_parameter(parameter: torch.Tensor, state: Any, kind: str) -> Optional[str]:
+    if not isinstance(state, dict):
+        return f"its state must be a table, got {shown(state)}"
+    if not state:
+        return None
+    if kind in COUNTED:
+        step = state.get("step")
+        if not is_finite(step) or float(step) < 0 or math.floor(float(step)) != float(step):
+            return f"its step must be a whole number, got {shown(step)}"
+    for name in MOMENTS[kind]:
+        value = state.get(name.strip("[]"))
+        if value is None and name.startswith("["):
+            continue
+        if not isinstance(value, torch.Tensor):
+            return f"its {name.strip('[]')} must be a tensor, got {shown(value)}"
+        if value.shape != parameter.shape:
+            return f"its {name.strip('[]')} has the shape {list(value.shape)}, the parameter {list(parameter.shape)}"
+        if bool(torch.isnan(value).any()):
+            return f"its {name.strip('[]')} holds NaN"
+    return None
