@@ -46,20 +46,34 @@ def read_training(words):
         options.parse_args_and_arch(options.get_training_parser(), input_args=harness_dir)
 
 
+# our commands find wrong options themselves, behind the second of these; of a script nothing is run after either
+BOTH = ("parse_args", "parse_known_args")
+
+
 class _Read(Exception):
     """The arguments are what a parser takes."""
 
 
-def read_by_own_parser(monkeypatch, run):
+def read_by_own_parser(monkeypatch, run, parsing=("parse_args",)):
     """Call a program; it ends when argparse has taken its arguments."""
-    parse = argparse.ArgumentParser.parse_args
+    outermost = [True]  # parsing calls itself, for commands of commands too
 
-    def parse_args(self, args=None, namespace=None):
-        parse(self, args, namespace)
-        raise _Read
+    def ends(parse):
+        def parse_and_end(self, args=None, namespace=None):
+            first, outermost[0] = outermost[0], False
+            try:
+                found = parse(self, args, namespace)
+            finally:
+                outermost[0] = first
+            if first:
+                raise _Read
+            return found
+
+        return parse_and_end
 
     with monkeypatch.context() as patch:
-        patch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+        for name in parsing:
+            patch.setattr(argparse.ArgumentParser, name, ends(getattr(argparse.ArgumentParser, name)))
         with pytest.raises(_Read):
             run()
 
@@ -71,7 +85,7 @@ def read_script(words, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
     before = set(sys.modules)
     try:
-        read_by_own_parser(monkeypatch, lambda: runpy.run_path(str(script), run_name="__main__"))
+        read_by_own_parser(monkeypatch, lambda: runpy.run_path(str(script), run_name="__main__"), BOTH)
     finally:
         for name in set(sys.modules) - before:  # scripts of other folders may have helpers of the same name
             if str(harness.ROOT / words[1].split("/")[0]) in str(getattr(sys.modules[name], "__file__", "")):

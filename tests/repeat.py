@@ -3,8 +3,9 @@
     python tests/repeat.py --times 10                          # the default run, ten times
     python tests/repeat.py --times 10 tests/faults -m "not slow"
 
-What else is given goes to pytest. Prints a line for each run, then the tests that did not pass every time, and the slowest
-by the median of their times (with those of their fixtures). Exit status 1 if any test failed in any run.
+What follows goes to pytest (behind ``--`` where it begins with an option). Prints a line for each run, then the tests that
+did not pass every time, and the slowest by the median of their times (with those of their fixtures). Exit status 1 if any
+test failed in any run.
 """
 
 import argparse
@@ -70,7 +71,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=10, help="how often (default: 10)")
     parser.add_argument("--slowest", type=int, default=25, help="how many of the slowest are listed (default: 25)")
-    args, rest = parser.parse_known_args()
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="for pytest (default: the default run)")
+    args = parser.parse_args()
+    rest = args.rest[1:] if args.rest[:1] == ["--"] else args.rest
     if args.times < 1:
         parser.error(f"--times must be at least 1, got {args.times}")
     runs, failed = [], False

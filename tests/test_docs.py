@@ -93,7 +93,12 @@ def test_no_block_is_forgotten():
     assert shown == [], "commands in a block without a language"
 
 
-NO_METHODS = {"cli", "ranks", "saving"}  # what serves all methods; described in docs/ and in pages of their own
+NO_METHODS = {
+    "checkpoints",
+    "cli",
+    "ranks",
+    "saving",
+}  # what serves all methods; described in docs/ and in pages of their own
 METHODS = sorted({path.parent.name for path in harness.USER_DIR.glob("*/README.md")} - NO_METHODS)
 
 

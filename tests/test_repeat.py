@@ -22,7 +22,7 @@ def test_unsteady():
 
 def test_an_unsteady_test_is_named(tmp_path):
     (tmp_path / "test_some.py").write_text(UNSTEADY)
-    command = [sys.executable, str(Path(repeat.__file__)), "--times", "2", "-p", "no:cacheprovider", tmp_path]
+    command = [sys.executable, str(Path(repeat.__file__)), "--times", "2", "--", "-p", "no:cacheprovider", tmp_path]
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 1
     assert "failed 1, passed 1: " in done.stdout and "run 1: " in done.stdout and "run 2: " in done.stdout
