@@ -61,6 +61,8 @@ def explain_reading(path: str) -> Iterator[None]:
         yield
     except UsageError:
         raise
+    except MemoryError as error:
+        raise UsageError(f"{path}: can't read this checkpoint: there is not enough memory for it") from error
     except pickle.UnpicklingError as error:
         raise _refused(path, error) from error
     except Exception as error:  # what is no checkpoint may lead anywhere

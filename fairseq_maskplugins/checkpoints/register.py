@@ -149,11 +149,9 @@ def _explain(trainer: Any, saved: Sequence[int], error: Exception) -> Optional[s
     if is_foreign(error) or isinstance(error, RuntimeError) and not list_mismatches(str(error)):
         return None
     if "parameter group" in str(error):
-        ours = count_parameters(trainer.optimizer.optimizer)
-        return (
-            f"its optimizer state doesn't fit this run: it is of {' + '.join(map(str, saved))} parameters, and this run has "
-            f"{' + '.join(map(str, ours))}{OPTIMIZER}"
-        )
+        ours = " + ".join(map(str, count_parameters(trainer.optimizer.optimizer)))
+        theirs = " + ".join(map(str, saved)) or "other"  # rank 0 alone has read it
+        return f"its optimizer state doesn't fit this run: it is of {theirs} parameters, and this run has {ours}{OPTIMIZER}"
     return f"its training state doesn't fit this run: {describe_mismatch(error)}{OPTIMIZER}"
 
 
