@@ -359,4 +359,25 @@ MUTANTS = [
         "",
         "hostile/checkpoints",
     ),
+    _mutant(
+        "torch's own unpickler reads what ours has not looked through",
+        "checkpoints/reading.py",
+        "        look_through(file, room, size, _known)\n",
+        "",
+        "hostile/memory",
+    ),
+    _mutant(
+        "a run goes on from weights that are no numbers",
+        "checkpoints/register.py",
+        "    require_finite(path, weights)\n",
+        "",
+        "hostile/restore",
+    ),
+    _mutant(
+        "a run that is started again at its end trains on",
+        "saving/register.py",
+        "        if 0 < most <= done:\n",
+        "        if 0 < most < done:\n",
+        "resume",
+    ),
 ]
