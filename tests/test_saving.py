@@ -121,3 +121,19 @@ def test_a_worker_that_dies_while_its_batch_is_fetched(monkeypatch):
 
     with pytest.raises(FileNotFoundError):
         call(None, other)
+
+
+def test_a_copy_that_fails_leaves_what_was_there(tmp_path):
+    """Whatever fairseq copies ``checkpoint_1_500.pt`` to ``checkpoint_last.pt`` with."""
+    from fairseq_maskplugins.saving.register import _copy_whole
+
+    def copy_half(source, target, overwrite=False):
+        with open(target, "wb") as file:
+            file.write(b"ne")
+        raise OSError(28, "No space left on device", str(target))
+
+    (tmp_path / "new").write_bytes(b"new")
+    (tmp_path / "last").write_bytes(b"old")
+    with pytest.raises(UsageError, match="last: can't write it: No space left on device"):
+        _copy_whole(copy_half)(str(tmp_path / "new"), str(tmp_path / "last"), overwrite=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"new": b"new", "last": b"old"}
