@@ -82,6 +82,7 @@ def test_diverged(name, checkpoint, corpus, tmp_path, capsys):
 def test_a_model_larger_than_what_its_checkpoint_stores(monkeypatch):
     """Four times as many entries may be built. Data that several tensors show counts once, and all of it."""
     monkeypatch.setattr(checkpoint_run, "SLACK", 0)
+    monkeypatch.setattr(checkpoint_run, "EACH", 0)
     flat, one = torch.zeros(100), torch.zeros(1)
     for tensors, most in (
         ([flat], 400),

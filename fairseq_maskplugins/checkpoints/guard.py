@@ -17,7 +17,7 @@ import torch
 from ..compat import storage_of
 from .rebuild import Refused
 
-MOST_OPTIONS = 100_000
+MOST_OPTIONS = 10_000  # they have about a thousand, and omegaconf is slow with many
 MOST_PARTS = 10_000_000
 DEEPEST = 64
 LONGEST_CODE = 1000

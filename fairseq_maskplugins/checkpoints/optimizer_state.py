@@ -20,6 +20,11 @@ MOMENTS: Dict[str, Sequence[str]] = {
     "NAG": ("[momentum_buffer]",),
     "ChildSGD": ("[momentum_buffer]",),
 }
+FIRST = (
+    "exp_avg",
+    "momentum_buffer",
+)  # infinite, they make the weights NaN; the others are sums of squares or magnitudes
+LARGEST = 3.4e38  # of single precision
 COUNTED = ("Adam", "AdamW", "ChildAdam", "Adamax", "Adagrad", "Adadelta")  # these need their number of steps
 
 
@@ -38,8 +43,12 @@ def _check_group(group: Dict[str, Any], defaults: Dict[str, Any]) -> Optional[st
         several = isinstance(own, (list, tuple))
         if several and not (isinstance(value, (list, tuple)) and len(value) == len(own) and all(map(is_finite, value))):
             return f"its group's {name} must be {len(own)} numbers, got {shown(value)}"
-        if type(own) in (int, float) and not is_finite(value):
-            return f"its group's {name} must be a number, got {shown(value)}"
+        if name == "betas" and not all(0 <= float(beta) < 1 for beta in value):
+            return f"its group's betas must lie in [0, 1), got {shown(str(value))}"
+        if type(own) in (int, float) and not (is_finite(value) and abs(float(value)) <= LARGEST):
+            return f"its group's {name} must be a number of single precision, got {shown(value)}"
+        if type(own) is bool and name in group and type(value) is not bool:
+            return f"its group's {name} must be true or false, got {shown(value)}"
     return None
 
 
@@ -56,23 +65,25 @@ def check_loaded(optimizer: torch.optim.Optimizer) -> Optional[str]:
         if said:
             return said
         for parameter in group["params"]:
-            said = _check_parameter(parameter, optimizer.state.get(parameter) or {}, kind)
+            more = ("max_exp_avg_sq",) if group.get("amsgrad") else ()
+            said = _check_parameter(parameter, optimizer.state.get(parameter) or {}, kind, more)
             if said:
                 return f"parameter {number}: {said}"
             number += 1
     return None
 
 
-def _check_parameter(parameter: torch.Tensor, state: Any, kind: str) -> Optional[str]:
+def _check_parameter(parameter: torch.Tensor, state: Any, kind: str, more: Sequence[str]) -> Optional[str]:
     if not isinstance(state, dict):
         return f"its state must be a table, got {shown(state)}"
     if not state:
         return None
     if kind in COUNTED:
         step = state.get("step")
-        if not is_finite(step) or float(step) < 0 or math.floor(float(step)) != float(step):
+        several = isinstance(step, torch.Tensor) and step.dim() > 0
+        if several or not is_finite(step) or float(step) < 0 or math.floor(float(step)) != float(step):
             return f"its step must be a whole number, got {shown(step)}"
-    for name in MOMENTS[kind]:
+    for name in (*MOMENTS[kind], *more):
         value = state.get(name.strip("[]"))
         if value is None and name.startswith("["):
             continue
@@ -80,6 +91,11 @@ def _check_parameter(parameter: torch.Tensor, state: Any, kind: str) -> Optional
             return f"its {name.strip('[]')} must be a tensor, got {shown(value)}"
         if value.shape != parameter.shape:
             return f"its {name.strip('[]')} has the shape {list(value.shape)}, the parameter {list(parameter.shape)}"
-        if bool(torch.isnan(value).any()):
-            return f"its {name.strip('[]')} holds NaN"
+        name = name.strip("[]")
+        if not value.is_floating_point():
+            return f"its {name} must hold floating-point numbers, got {str(value.dtype).replace('torch.', '')}"
+        if bool(torch.isnan(value).any()) or name in FIRST and bool(torch.isinf(value).any()):
+            return f"its {name} holds NaN or infinite values"
+        if name not in FIRST and bool((value < 0).any()):
+            return f"its {name} holds values below 0"
     return None

@@ -21,10 +21,14 @@ from .optimizer_state import check_loaded, count_parameters
 from .reading import explain_reading, know_in_checkpoints, read_checkpoint
 from .rebuild import NUMPY
 from .training_state import ITERATOR, OPTIMIZER, Uses, check_training_state, fill_history
-from .weights import check_weights, describe_mismatch, is_foreign, list_mismatches, require_finite
+from .weights import check_weights, describe_mismatch, is_foreign, list_mismatches, require_finite, require_numbers
 
 REFUSED = "maskplugins_refused"  # in the place of a checkpoint, to the other ranks
-METERS = {kind for kind, found in vars(meters).items() if isinstance(found, type) and issubclass(found, meters.Meter)}
+METERS = {
+    kind
+    for kind, found in vars(meters).items()
+    if isinstance(found, type) and issubclass(found, meters.Meter) and found is not meters.Meter
+}
 
 
 def checkpoint_classes() -> list:
@@ -190,6 +194,8 @@ def explain_loading() -> None:
 
         def check(state: Any) -> None:
             check_weights(filename, state)
+            for part in ("model", "criterion"):
+                require_numbers(filename, state.get(part) or {})
             said = check_training_state(state, uses, METERS)
             if said:
                 raise UsageError(f"{filename}: {said}")

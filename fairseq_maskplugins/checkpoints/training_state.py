@@ -27,14 +27,18 @@ class Uses(NamedTuple):
 
 def shown(value: Any) -> str:
     """A value in a message; of one that may be large, its type."""
+    if isinstance(value, int) and not is_number(value):
+        return f"a number of {value.bit_length()} bits"  # Python writes no long ones
     return repr(value)[:60] if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
 
 
 def is_number(value: Any) -> bool:
     """Python's, numpy's, or a tensor of one."""
     if isinstance(value, torch.Tensor):
-        return value.numel() == 1
-    return isinstance(value, (int, float)) or type(value).__module__ == "numpy" and hasattr(value, "dtype")
+        return value.numel() == 1 and not value.is_complex()
+    if isinstance(value, int):
+        return abs(value) < 2**1023  # larger ones are no float
+    return isinstance(value, float) or type(value).__module__ == "numpy" and value.dtype.kind in "biuf"
 
 
 def is_finite(value: Any) -> bool:
@@ -126,7 +130,7 @@ def check_meters(found: Any, kinds: FrozenSet[str]) -> Optional[str]:
                 return f"its metrics {group} are damaged"
             names.add(name)
             for field, value in fields.items():
-                if value is not None and not is_number(value) and not isinstance(value, torch.Tensor):
+                if value is not None and not (type(value) is int if field == "round" else is_number(value)):
                     return f"its metrics {group}.{name}.{field} must be a number, got {shown(value)}"
     return None
 
@@ -186,7 +190,7 @@ def check_training_state(state: Dict[str, Any], uses: Uses, kinds: Iterable[str]
         if said:
             return said + METERS
     for name in ("best", "previous_training_time"):
-        if name in extra and not is_number(extra[name]):
+        if name in extra and not (is_finite if name == "previous_training_time" else is_number)(extra[name]):
             if name == "best" and extra[name] is None:
                 continue
             if uses.meters and uses.optimizer:

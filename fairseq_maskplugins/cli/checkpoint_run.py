@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, NamedTuple, Optional
 
 import torch
+from fairseq.modules import SinusoidalPositionalEmbedding
 from omegaconf import OmegaConf, open_dict
 
 from ..compat import storage_of
@@ -11,6 +12,7 @@ from ..errors import UsageError
 from .checkpoint_file import load_upgraded_checkpoint
 
 SLACK = 1 << 22  # entries that a model may have and its checkpoint not
+EACH = 1024  # more for each parameter: a billion of one entry take time and memory too
 
 
 class Loaded(NamedTuple):
@@ -83,16 +85,24 @@ def building(path: str, state: Dict[str, Any]) -> Iterator[None]:
     # what is stored counts, and once, whatever views there are of it
     held = sum(size // kind for _, size, kind in {(*storage_of(t), t.element_size()) for t in tensors})
     room = 4 * held + SLACK
-    register = torch.nn.Module.register_parameter
+    register, tabulate = torch.nn.Module.register_parameter, SinusoidalPositionalEmbedding.get_embedding
 
-    def register_within(module: torch.nn.Module, name: str, parameter: Optional[torch.nn.Parameter]) -> None:
+    def take(numbers: int) -> None:
         nonlocal room
-        room -= 0 if parameter is None else parameter.numel()
+        room -= numbers
         if room < 0:
             raise UsageError(f"{path}: does not fit its own settings: they ask for a larger model than it holds")
+
+    def tabulate_within(rows: int, width: int, *rest: Any) -> torch.Tensor:
+        take(rows * width)  # positions that are not learned are no parameter
+        return tabulate(rows, width, *rest)
+
+    def register_within(module: torch.nn.Module, name: str, parameter: Optional[torch.nn.Parameter]) -> None:
+        take(EACH + (0 if parameter is None else parameter.numel()))
         register(module, name, parameter)
 
     torch.nn.Module.register_parameter = register_within
+    SinusoidalPositionalEmbedding.get_embedding = staticmethod(tabulate_within)
     try:
         yield
     except UsageError:
@@ -102,6 +112,7 @@ def building(path: str, state: Dict[str, Any]) -> Iterator[None]:
         raise UsageError(f"{path}: does not fit its own settings: {said or type(error).__name__}") from None
     finally:
         torch.nn.Module.register_parameter = register
+        SinusoidalPositionalEmbedding.get_embedding = staticmethod(tabulate)
 
 
 def require_proposer(loaded: Loaded, path: str, option: str) -> Any:

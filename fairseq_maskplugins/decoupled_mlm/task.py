@@ -231,6 +231,8 @@ def _check_options(cfg: Any) -> None:
         raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
     if cfg.tokens_per_sample < 2:
         raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
+    if cfg.tokens_per_sample >= 2**31:
+        raise UsageError(f"--tokens-per-sample must be below 2^31, got {cfg.tokens_per_sample}")
     if getattr(cfg, "tpu", False):
         advice = ""
         if getattr(cfg, "bf16", False):

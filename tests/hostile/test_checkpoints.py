@@ -76,6 +76,14 @@ def set_option(name, value, group="model"):
     return change
 
 
+def set_options(**options):
+    def change(cfg):
+        for name, value in options.items():
+            set_option(name, value)(cfg)
+
+    return change
+
+
 def with_tensor(state, name, tensor):
     return replaced(state, model=collections.OrderedDict(state["model"], **{name: tensor}))
 
@@ -132,6 +140,10 @@ LARGE = {
         lambda v, s, mark: with_options(s, lambda cfg: cfg.update(task=files.laughs(60))),
         "its options",
     ),
+    "90,000 options": (
+        lambda v, s, mark: with_options(s, lambda cfg: cfg.update(x=list(range(90_000)))),
+        "its options",
+    ),
     "a part that holds itself": (lambda v, s, mark: replaced(s, extra_state=files.endless()), "parts"),
     "100,000 levels": (lambda v, s, mark: files.with_pickle(v, files.deep_pickle(100_000)), "levels"),
 }
@@ -165,6 +177,13 @@ SETTINGS = {
     "too many layers": lambda v, s, mark: with_options(s, set_option("encoder_layers", 10**9)),
     "too wide": lambda v, s, mark: with_options(s, set_option("encoder_embed_dim", 1 << 20)),
     "too many positions": lambda v, s, mark: with_options(s, set_option("max_positions", 10**9)),
+    "a large table of positions": lambda v, s, mark: with_options(
+        s, set_options(encoder_learned_pos=False, max_positions=3 * 10**7, max_source_positions=3 * 10**7)
+    ),
+    "a billion layers of one number": lambda v, s, mark: with_options(
+        s,
+        set_options(encoder_layers=10**9, encoder_embed_dim=1, encoder_ffn_embed_dim=1, encoder_attention_heads=1),
+    ),
     "a text for a number": lambda v, s, mark: with_options(s, set_option("encoder_layers", "many")),
     "no options": lambda v, s, mark: replaced(s, cfg=None),
     "options of another kind": lambda v, s, mark: replaced(s, cfg=[1, 2]),

@@ -67,6 +67,14 @@ def other_shape(state):
     state["last_optimizer_state"]["state"][0]["exp_avg"] = torch.zeros(3)
 
 
+def moment(name, value, dtype=torch.float32):
+    def edit(state):
+        found = state["last_optimizer_state"]["state"][0]
+        found[name] = torch.full_like(found[name], value, dtype=dtype)
+
+    return edit
+
+
 def fewer_parameters(state):
     group = state["last_optimizer_state"]["param_groups"][0]
     group["params"] = group["params"][:-2]
@@ -75,6 +83,8 @@ def fewer_parameters(state):
 OPTIMIZER, ITERATOR, METERS = ("--reset-optimizer",), ("--reset-dataloader",), ("--reset-meters",)
 TENSOR = EMBEDDING.replace(".", "__")
 HISTORY, SAVED, DATA = ("optimizer_history",), ("last_optimizer_state",), ("extra_state", "train_iterator")
+STEP, GROUP = (*SAVED, "state", 0, "step"), (*SAVED, "param_groups", 0)
+TIME = ("extra_state", "previous_training_time")
 METER_KINDS = {"AverageMeter", "SumMeter", "TimeMeter", "StopwatchMeter"}
 METER = [(10, "loss", "AverageMeter", {"val": 1.0, "sum": "x", "count": 1, "round": 3})]
 # what is edited, what is said, and the options with which the run goes on
@@ -87,6 +97,11 @@ KINDS = {
     "a tensor too few": (weights(**{TENSOR: lambda old: None}), f"{EMBEDDING} is missing", None),
     "a tensor too many": (weights(more=lambda old: torch.zeros(1)), "more has no place in this model", None),
     "NaN weights": (weights(**{TENSOR: poison}), f"{EMBEDDING} holds NaN or infinite values (1 of ", None),
+    "weights of 8 bits": (
+        weights(**{TENSOR: lambda old: old.to(torch.int8)}),
+        f"{EMBEDDING} must hold floating-point numbers, 16 bits or more, got int8",
+        None,
+    ),
     "no table of weights": (part(("model",), {"a": 1}), "a is no tensor", None),
     "an optimizer's state of another type": (part(SAVED, "x"), "last_optimizer_state must be a table", OPTIMIZER),
     "no groups": (part((*SAVED, "param_groups"), ...), "has no list of param_groups", OPTIMIZER),
@@ -95,6 +110,16 @@ KINDS = {
     "a momentum of another shape": (other_shape, "its exp_avg has the shape [3], the parameter [", OPTIMIZER),
     "a step of another type": (part((*SAVED, "state", 0, "step"), "x"), "its step must be a whole number", OPTIMIZER),
     "no betas": (part((*SAVED, "param_groups", 0, "betas"), ...), "its group has no betas", OPTIMIZER),
+    "squares below 0": (moment("exp_avg_sq", -1.0), "its exp_avg_sq holds values below 0", OPTIMIZER),
+    "an infinite momentum": (moment("exp_avg", float("inf")), "its exp_avg holds NaN or infinite values", OPTIMIZER),
+    "a momentum of integers": (moment("exp_avg", 1, torch.int32), "its exp_avg must hold floating-point", OPTIMIZER),
+    "a step of 20,000 bits": (part(STEP, 1 << 19_999), "its step must be a whole number, got a number of", OPTIMIZER),
+    "a complex step": (part(STEP, torch.tensor(5j)), "its step must be a whole number", OPTIMIZER),
+    "several steps": (part(STEP, torch.tensor([5.0])), "its step must be a whole number", OPTIMIZER),
+    "no largest squares": (part((*GROUP, "amsgrad"), True), "its max_exp_avg_sq must be a tensor", OPTIMIZER),
+    "a switch of a text": (part((*GROUP, "amsgrad"), "yes"), "amsgrad must be true or false, got 'yes'", OPTIMIZER),
+    "betas of 1": (part((*GROUP, "betas"), (1.0, 1.0)), "its group's betas must lie in [0, 1)", OPTIMIZER),
+    "a decay of 1e308": (part((*GROUP, "weight_decay"), 1e308), "must be a number of single precision", OPTIMIZER),
     "no history": (part(HISTORY, []), "its optimizer_history is empty", OPTIMIZER),
     "a history of another type": (part(HISTORY, "none"), "optimizer_history must be a list of tables", OPTIMIZER),
     "a history of numbers": (part(HISTORY, [1, 2]), "optimizer_history must be a list of tables", OPTIMIZER),
@@ -116,6 +141,8 @@ KINDS = {
     "batches after the last": (part((*DATA, "iterations_in_epoch"), 10**6), "further into its epoch than", ITERATOR),
     "damaged meters": (part(("extra_state", "metrics"), {"default": METER}), "default.loss.sum must be", METERS),
     "meters of another kind": (part(("extra_state", "metrics"), {"a": [(1, "b", "bisect", {})]}), "damaged", METERS),
+    "meters of no kind": (part(("extra_state", "metrics"), {"a": [(1, "b", "Meter", {})]}), "are damaged", METERS),
+    "a time of 2,000 bits": (part(TIME, 1 << 1999), "previous_training_time must be a number, got a number of", METERS),
     "a best loss of a text": (part(("extra_state", "best"), "x"), "extra_state.best must be a number", METERS),
     "no extra state": (part(("extra_state",), [1]), "model.pt: ", None),
 }
@@ -192,7 +219,12 @@ def test_every_rank_says_so(kind, state, data_bin, tmp_path):
 
 
 # what fairseq or the model has to be there for
-NEEDS_RUN = ("a tensor", "another", "NaN", "other", "no table", "no extra", "batches after")
+NEEDS_RUN = ("a tensor", "another", "NaN", "other", "no table", "no extra", "batches after", "weights of")
+OF_ONE_THAT_IS_LOADED = (
+    *("no momentum", "a momentum of another shape", "a step of another type", "no betas", "squares below 0"),
+    *("an infinite momentum", "a momentum of integers", "a step of 20,000 bits", "a complex step", "several steps"),
+    *("no largest squares", "a switch of a text", "betas of 1", "a decay of 1e308"),
+)
 PURE = [kind for kind in KINDS if not kind.startswith(NEEDS_RUN)]
 
 
@@ -202,7 +234,7 @@ def test_before_fairseq_uses_it(kind, state):
     edit, said, _ = KINDS[kind]
     changed = copy.deepcopy(state)
     edit(changed)
-    if kind in ("no momentum", "a momentum of another shape", "a step of another type", "no betas"):
+    if kind in OF_ONE_THAT_IS_LOADED:
         found = check_loaded(adam(changed["last_optimizer_state"]))
     else:
         found = check_training_state(fill_history(changed), Uses(), METER_KINDS)
