@@ -8,7 +8,7 @@ import pytest
 import torch
 from forked import Forked
 
-from fairseq_maskplugins.child_tuning import maskfile
+from fairseq_maskplugins.child_tuning import maskfile, per_example
 from fairseq_maskplugins.child_tuning.fisher import Fisher, covered_names
 from fairseq_maskplugins.child_tuning.select import count_kept, select_top
 from fairseq_maskplugins.child_tuning.show import describe
@@ -91,8 +91,10 @@ def reference_fisher(model, batch, loss_of, count):
     return total
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_vectorised_values_are_those_of_single_examples(tied):
+@pytest.mark.parametrize("tied, at_once", [(False, 1 << 22), (True, 1 << 22), (False, 0)])
+def test_vectorised_values_are_those_of_single_examples(tied, at_once, monkeypatch):
+    """In layers of full size the gradients of all examples don't fit at once, and are made one by one."""
+    monkeypatch.setattr(per_example, "AT_ONCE", at_once)
     model, batch, loss_of = toy(tied)
     expected = reference_fisher(model, batch, loss_of, 12)
     fisher = Fisher(model, dict(model.named_parameters()))
