@@ -176,6 +176,17 @@ def quieten_half_read_data() -> None:
 COPIES = [f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]
 
 
+def drop_inference_copies(tensors: Any) -> None:
+    """Take the copies that layers of fairseq 0.12.2 hold, see below, out of a checkpoint's weights where this fairseq's have
+    none: it would refuse the checkpoint."""
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    if isinstance(tensors, dict) and COPIES[0] not in TransformerEncoderLayerBase.__init__.__code__.co_names:
+        ends = re.compile(rf"\blayers\.\d+\.({'|'.join(COPIES)})$")
+        for name in [name for name in tensors if type(name) is str and ends.search(name)]:
+            del tensors[name]
+
+
 def spare_inference_copies() -> None:
     """Let ``--ddp-backend pytorch_ddp`` train models of fairseq 0.12.2.
 

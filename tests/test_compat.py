@@ -160,3 +160,17 @@ def test_usage_error_is_one_line_and_two_things():
     error = UsageError("--x must be 1, got 2")
     assert isinstance(error, ValueError) and isinstance(error, SystemExit)
     assert str(error) == str(UsageError(str(error))) == "fairseq_maskplugins: --x must be 1, got 2"
+
+
+def test_a_model_of_the_other_generation_is_gone_on_from(data_bin, tmp_path):
+    """Layers of fairseq 0.12.2 hold copies of their weights, and so do its checkpoints; those of fairseq-fixed don't."""
+    harness.train(data_bin, tmp_path / "one", "--max-update", 1)
+    path = tmp_path / "one" / "checkpoint_last.pt"
+    harness.load_weights(path)  # torch must know what is in it
+    state = torch.load(path)
+    for name, tensor in list(state["model"].items()):
+        if ".fc1." in name:
+            state["model"][name.replace(".fc1.", ".fc1_")] = tensor.clone()
+    torch.save(state, tmp_path / "other.pt")
+    done = harness.train(data_bin, tmp_path / "two", "--finetune-from-model", tmp_path / "other.pt", "--max-update", 1)
+    assert len(done.train) == 1

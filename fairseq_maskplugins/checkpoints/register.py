@@ -15,7 +15,7 @@ from fairseq.logging import meters
 from fairseq.trainer import Trainer
 from omegaconf import base
 
-from ..compat import loads_weights_only
+from ..compat import drop_inference_copies, loads_weights_only
 from ..errors import UsageError
 from .optimizer_state import check_loaded, count_parameters
 from .reading import explain_reading, know_in_checkpoints, read_checkpoint
@@ -90,7 +90,9 @@ def protect_checkpoints() -> None:
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
         with explain_reading(path):
-            return load(path, *args, **kwargs)
+            state = load(path, *args, **kwargs)
+        drop_inference_copies(state.get("model") if isinstance(state, dict) else None)
+        return state
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
 
