@@ -20,10 +20,8 @@ MOMENTS: Dict[str, Sequence[str]] = {
     "NAG": ("[momentum_buffer]",),
     "ChildSGD": ("[momentum_buffer]",),
 }
-FIRST = (
-    "exp_avg",
-    "momentum_buffer",
-)  # infinite, they make the weights NaN; the others are sums of squares or magnitudes
+# infinite, they make the weights NaN; the others are sums of squares or magnitudes
+FIRST = ("exp_avg", "momentum_buffer")
 LARGEST = 3.4e38  # of single precision
 COUNTED = ("Adam", "AdamW", "ChildAdam", "Adamax", "Adagrad", "Adadelta")  # these need their number of steps
 
@@ -64,34 +62,34 @@ def check_loaded(optimizer: torch.optim.Optimizer) -> Optional[str]:
         said = _check_group(group, optimizer.defaults)
         if said:
             return said
+        moments = (*MOMENTS[kind], *(("max_exp_avg_sq",) if group.get("amsgrad") else ()))
         for parameter in group["params"]:
-            more = ("max_exp_avg_sq",) if group.get("amsgrad") else ()
-            said = _check_parameter(parameter, optimizer.state.get(parameter) or {}, kind, more)
+            said = _check_parameter(parameter, optimizer.state.get(parameter) or {}, kind in COUNTED, moments)
             if said:
                 return f"parameter {number}: {said}"
             number += 1
     return None
 
 
-def _check_parameter(parameter: torch.Tensor, state: Any, kind: str, more: Sequence[str]) -> Optional[str]:
+def _check_parameter(parameter: torch.Tensor, state: Any, counted: bool, moments: Sequence[str]) -> Optional[str]:
     if not isinstance(state, dict):
         return f"its state must be a table, got {shown(state)}"
     if not state:
         return None
-    if kind in COUNTED:
+    if counted:
         step = state.get("step")
         several = isinstance(step, torch.Tensor) and step.dim() > 0
         if several or not is_finite(step) or float(step) < 0 or math.floor(float(step)) != float(step):
             return f"its step must be a whole number, got {shown(step)}"
-    for name in (*MOMENTS[kind], *more):
-        value = state.get(name.strip("[]"))
-        if value is None and name.startswith("["):
+    for bracketed in moments:
+        name = bracketed.strip("[]")
+        value = state.get(name)
+        if value is None and name != bracketed:
             continue
         if not isinstance(value, torch.Tensor):
-            return f"its {name.strip('[]')} must be a tensor, got {shown(value)}"
+            return f"its {name} must be a tensor, got {shown(value)}"
         if value.shape != parameter.shape:
-            return f"its {name.strip('[]')} has the shape {list(value.shape)}, the parameter {list(parameter.shape)}"
-        name = name.strip("[]")
+            return f"its {name} has the shape {list(value.shape)}, the parameter {list(parameter.shape)}"
         if not value.is_floating_point():
             return f"its {name} must hold floating-point numbers, got {str(value.dtype).replace('torch.', '')}"
         if bool(torch.isnan(value).any()) or name in FIRST and bool(torch.isinf(value).any()):
