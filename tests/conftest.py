@@ -1,6 +1,8 @@
 """Shared fixtures: a small corpus of English-like prose, a sentencepiece model of it, and data that fairseq reads."""
 
+import gc
 import logging
+import multiprocessing
 import os
 import sys
 
@@ -45,6 +47,20 @@ def loggers_speak():
         if name.startswith("fairseq_maskplugins") and isinstance(logger, logging.Logger):
             logger.disabled = False
             logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def no_workers_left():
+    """End the data workers of iterators that a test leaves. fairseq's tasks and iterators hold each other, so that Python's
+    garbage collector ends them at some later time; it stops their queues first, and torch then waits five seconds for each
+    worker to hear that it may go."""
+    yield
+    if any(process.daemon for process in multiprocessing.active_children()):
+        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+        for found in gc.get_objects():
+            if type(found) is _MultiProcessingDataLoaderIter:
+                found._shutdown_workers()
 
 
 @pytest.fixture(scope="session")

@@ -192,15 +192,29 @@ def test_dictionary_of_a_foreign_tokenizer():
             {"encoder.sentence_encoder.layers.1.fc1.weight": None},
             "holds no encoder.*layers.1.fc1.weight",
         ),
-        ("roberta_base", {}, {"heads": None}, "does not record encoder_attention_heads"),
+        ("roberta_base", {}, {"encoder_attention_heads": None}, "does not record encoder_attention_heads"),
+        (
+            "roberta_base",
+            {},
+            {"encoder_attention_heads": 0},
+            "encoder_attention_heads must divide the width, 16, got 0",
+        ),
+        ("roberta_base", {}, {"encoder_attention_heads": "2"}, "must divide the width, 16, got '2'"),
+        ("roberta_base", {}, {"dropout": 2.0}, r"dropout must be a number in \[0, 1\], got 2.0"),
+        (
+            "roberta_base",
+            {},
+            {"attention_dropout": "none"},
+            r"attention_dropout must be a number in \[0, 1\], got 'none'",
+        ),
     ],
 )
 def test_what_cannot_be_represented_is_refused_by_name(arch, options, change, text):
     dictionary = make_dictionary()
     state = state_of(build(arch, dictionary, **options))
     for name, value in change.items():
-        if name == "heads":
-            state["args"].encoder_attention_heads = None
+        if name in vars(state["args"]):
+            setattr(state["args"], name, value)
         elif value is None:
             del state["model"][name]
         else:

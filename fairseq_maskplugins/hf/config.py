@@ -18,6 +18,13 @@ def _number(option: Option, name: str, default: Any = None) -> Any:
     return default if value is None else value
 
 
+def _dropout(option: Option, name: str, default: float) -> float:
+    value = _number(option, name, default)
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise CheckpointError(f"{name} must be a number in [0, 1], got {value!r:.60}")
+    return float(value)
+
+
 def check_representable(option: Option, shape: Shape, model: Tensors, head: Optional[str]) -> None:
     """Refuse, by name, what the models of ``transformers`` don't compute.
 
@@ -67,9 +74,11 @@ def make_config(
         labels: their names in order (default: ``LABEL_0``, ...).
     """
     kind = "RobertaPreLayerNorm" if shape.prenorm else "Roberta"
-    attention_heads = int(_number(option, "encoder_attention_heads"))
-    if shape.width % attention_heads:
-        raise CheckpointError(f"encoder_attention_heads must divide the width, {shape.width}, got {attention_heads}")
+    attention_heads = _number(option, "encoder_attention_heads")
+    if type(attention_heads) is not int or attention_heads < 1 or shape.width % attention_heads:
+        raise CheckpointError(
+            f"encoder_attention_heads must divide the width, {shape.width}, got {attention_heads!r:.60}"
+        )
     config = {
         "architectures": [kind + ("ForMaskedLM" if head is None else "ForSequenceClassification")],
         "model_type": base_name(shape.prenorm).replace("_", "-"),
@@ -79,9 +88,9 @@ def make_config(
         "num_attention_heads": attention_heads,
         "intermediate_size": shape.inner,
         "hidden_act": ACTIVATIONS[option("activation_fn") or "gelu"],
-        "hidden_dropout_prob": float(_number(option, "dropout", 0.1)),
-        "attention_probs_dropout_prob": float(_number(option, "attention_dropout", 0.1)),
-        "classifier_dropout": float(_number(option, "pooler_dropout", 0.0)),
+        "hidden_dropout_prob": _dropout(option, "dropout", 0.1),
+        "attention_probs_dropout_prob": _dropout(option, "attention_dropout", 0.1),
+        "classifier_dropout": _dropout(option, "pooler_dropout", 0.0),
         "max_position_embeddings": shape.positions,
         "position_embedding_type": "absolute",
         "type_vocab_size": 1,
