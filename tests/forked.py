@@ -26,8 +26,9 @@ MODULES = (
     "block",  # a block of Python in a page, written to a folder of its own
     "quickstart",
 )
-# pytest: it is what __main__ is in the parent, and children import that
-PRELOAD = ["pytest", "torch", "fairseq", "sentencepiece"]
+# pytest: it is what __main__ is in the parent, and children import that. torch._dynamo: newer optimizers import it, and sympy
+# with it, at their first step; what is not there is left out
+PRELOAD = ["pytest", "torch", "torch._dynamo", "fairseq", "fairseq.trainer", "sentencepiece"]
 
 
 def can_fork(command):
