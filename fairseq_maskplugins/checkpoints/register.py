@@ -25,7 +25,7 @@ from .weights import check_weights, describe_mismatch, is_foreign, list_mismatch
 
 REFUSED = "maskplugins_refused"  # in the place of a checkpoint, to the other ranks
 METERS = {
-    kind
+    kind: found
     for kind, found in vars(meters).items()
     if isinstance(found, type) and issubclass(found, meters.Meter) and found is not meters.Meter
 }

@@ -4,7 +4,7 @@ Each function returns what is wrong, in words that follow the name of the file, 
 """
 
 import math
-from typing import Any, Dict, FrozenSet, Iterable, NamedTuple, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 import torch
 
@@ -108,12 +108,12 @@ def check_iterator(found: Any) -> Optional[str]:
     return said
 
 
-def check_meters(found: Any, kinds: FrozenSet[str]) -> Optional[str]:
+def check_meters(found: Any, kinds: Mapping[str, type]) -> Optional[str]:
     """Averages of the log: ``{group: [(priority, name, kind, {field: number})]}``.
 
     Args:
         found: what a checkpoint has.
-        kinds: names of the classes that meters have.
+        kinds: the classes that meters have, by name.
     """
     if not isinstance(found, dict):
         return f"its metrics must be a table, got {shown(found)}"
@@ -130,8 +130,14 @@ def check_meters(found: Any, kinds: FrozenSet[str]) -> Optional[str]:
                 return f"its metrics {group} are damaged"
             names.add(name)
             for field, value in fields.items():
-                if value is not None and not (type(value) is int if field == "round" else is_number(value)):
-                    return f"its metrics {group}.{name}.{field} must be a number, got {shown(value)}"
+                collected = field == "tensor" and isinstance(value, torch.Tensor)  # values of a whole epoch
+                if value is None or collected or (type(value) is int if field == "round" else is_number(value)):
+                    continue
+                return f"its metrics {group}.{name}.{field} must be a number, got {shown(value)}"
+            try:
+                kinds[kind]().load_state_dict(fields)
+            except Exception:  # whatever fields that are missing lead to
+                return f"its metrics {group}.{name} are damaged"
     return None
 
 
@@ -155,13 +161,13 @@ def check_optimizer(found: Any) -> Optional[str]:
     return None
 
 
-def check_training_state(state: Dict[str, Any], uses: Uses, kinds: Iterable[str]) -> Optional[str]:
+def check_training_state(state: Dict[str, Any], uses: Uses, kinds: Mapping[str, type]) -> Optional[str]:
     """Check what a run will go on from, and put what is unread in order, as fairseq looks at some of it all the same.
 
     Args:
         state: of a checkpoint, as fairseq reads it; changed in place.
         uses: what the run goes on from.
-        kinds: names of the classes that meters have.
+        kinds: the classes that meters have, by name.
 
     Returns:
         what is wrong and which option does without it, or None.
@@ -186,7 +192,7 @@ def check_training_state(state: Dict[str, Any], uses: Uses, kinds: Iterable[str]
     # at the start of an epoch fairseq begins with fresh ones
     inside = iterator.get("version", 1) < 2 or iterator.get("iterations_in_epoch", 0) != 0
     if uses.meters and "metrics" in extra and inside:
-        said = check_meters(extra["metrics"], frozenset(kinds))
+        said = check_meters(extra["metrics"], kinds)
         if said:
             return said + METERS
     for name in ("best", "previous_training_time"):

@@ -7,6 +7,7 @@ import harness
 import pytest
 import torch
 
+from fairseq_maskplugins.checkpoints import register
 from fairseq_maskplugins.checkpoints.optimizer_state import check_loaded
 from fairseq_maskplugins.checkpoints.reading import read_checkpoint
 from fairseq_maskplugins.checkpoints.training_state import (
@@ -85,7 +86,6 @@ TENSOR = EMBEDDING.replace(".", "__")
 HISTORY, SAVED, DATA = ("optimizer_history",), ("last_optimizer_state",), ("extra_state", "train_iterator")
 STEP, GROUP = (*SAVED, "state", 0, "step"), (*SAVED, "param_groups", 0)
 TIME = ("extra_state", "previous_training_time")
-METER_KINDS = {"AverageMeter", "SumMeter", "TimeMeter", "StopwatchMeter"}
 METER = [(10, "loss", "AverageMeter", {"val": 1.0, "sum": "x", "count": 1, "round": 3})]
 # what is edited, what is said, and the options with which the run goes on
 KINDS = {
@@ -142,6 +142,11 @@ KINDS = {
     "damaged meters": (part(("extra_state", "metrics"), {"default": METER}), "default.loss.sum must be", METERS),
     "meters of another kind": (part(("extra_state", "metrics"), {"a": [(1, "b", "bisect", {})]}), "damaged", METERS),
     "meters of no kind": (part(("extra_state", "metrics"), {"a": [(1, "b", "Meter", {})]}), "are damaged", METERS),
+    "meters without fields": (
+        part(("extra_state", "metrics"), {"a": [(1, "b", "StopwatchMeter", {})]}),
+        "a.b are damaged",
+        METERS,
+    ),
     "a time of 2,000 bits": (part(TIME, 1 << 1999), "previous_training_time must be a number, got a number of", METERS),
     "a best loss of a text": (part(("extra_state", "best"), "x"), "extra_state.best must be a number", METERS),
     "no extra state": (part(("extra_state",), [1]), "model.pt: ", None),
@@ -237,15 +242,24 @@ def test_before_fairseq_uses_it(kind, state):
     if kind in OF_ONE_THAT_IS_LOADED:
         found = check_loaded(adam(changed["last_optimizer_state"]))
     else:
-        found = check_training_state(fill_history(changed), Uses(), METER_KINDS)
+        found = check_training_state(fill_history(changed), Uses(), register.METERS)
     assert (said in found) if kind != "no iterator" else "train_iterator" in found
 
 
 def test_a_good_one_is_left_alone(state):
     before = copy.deepcopy(state)
-    assert check_training_state(fill_history(state), Uses(), METER_KINDS) is None
+    assert check_training_state(fill_history(state), Uses(), register.METERS) is None
     assert state["extra_state"] == before["extra_state"] and state["optimizer_history"] == before["optimizer_history"]
     assert check_loaded(adam(state["last_optimizer_state"])) is None
+
+
+def test_meters_that_collect_values_are_left_alone(state):
+    """fairseq-fixed has one that holds a tensor, for scores of a whole epoch."""
+    if "ConcatTensorMeter" in register.METERS:
+        changed = copy.deepcopy(state)
+        meters = [(10, "pred", "ConcatTensorMeter", {"tensor": torch.arange(3)})]
+        changed["extra_state"]["metrics"] = {"train": meters}
+        assert check_training_state(fill_history(changed), Uses(), register.METERS) is None
 
 
 class Adam(torch.optim.Optimizer):
