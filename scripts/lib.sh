@@ -17,17 +17,14 @@ find_python() {
     return 1
 }
 
-# make_env DIR PYTHON EXTRAS: a virtual environment with the fairseq that goes with this Python, and this package.
-# Done once: a stamp with the sum of what decides its content says so. An interrupted one is finished.
-make_env() {
-    local dir=$1 python=$2 extras=$3 version stamp pip
+# stamp_of EXTRAS: what decides an environment's content, as one word
+stamp_of() { echo "$(cat "$ROOT/setup.py" "$ROOT/scripts/lib.sh" | cksum | tr -d ' ')-$1"; }
+
+# fill_env DIR PYTHON: a virtual environment with the fairseq that goes with this Python. It leaves the checkout alone, so
+# that several may be filled at a time. An interrupted one is finished.
+fill_env() {
+    local dir=$1 python=$2 version pip
     version=$("$python" -c 'import sys; print("%d%02d" % sys.version_info[:2])')
-    stamp=$(cat "$ROOT/setup.py" "$ROOT/scripts/lib.sh" | cksum | tr -d ' ')-$extras
-    if [ "$(cat "$dir/.maskplugins-stamp" 2>/dev/null)" = "$stamp" ]; then
-        echo "environment $dir is ready"
-        return 0
-    fi
-    say "building environment $dir with $("$python" --version) (some minutes the first time)"
     # an environment that was interrupted while it was made has a Python and no pip
     "$dir/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$dir" || return 1
     pip="$dir/bin/python -m pip install -q --disable-pip-version-check"
@@ -42,6 +39,17 @@ make_env() {
         $pip torch==1.12.1 torchaudio==0.12.1 'numpy<2' || return 1
         $pip fairseq==0.12.2 'numpy<2' || return 1
     fi
-    $pip -e "$ROOT[$extras]" || return 1
-    printf '%s' "$stamp" >"$dir/.maskplugins-stamp"
+}
+
+# make_env DIR PYTHON EXTRAS: the same with this package. Done once: a stamp in it says so.
+make_env() {
+    local dir=$1 python=$2 extras=$3
+    if [ "$(cat "$dir/.maskplugins-stamp" 2>/dev/null)" = "$(stamp_of "$extras")" ]; then
+        echo "environment $dir is ready"
+        return 0
+    fi
+    say "building environment $dir with $("$python" --version) (some minutes the first time)"
+    fill_env "$dir" "$python" || return 1
+    "$dir/bin/python" -m pip install -q --disable-pip-version-check -e "$ROOT[$extras]" || return 1
+    stamp_of "$extras" >"$dir/.maskplugins-stamp"
 }

@@ -7,6 +7,7 @@ commands.
 """
 
 import atexit
+import gc
 import logging
 import multiprocessing
 import os
@@ -90,6 +91,7 @@ class Forked:
 
 
 def _run(arguments, folder, environment, path, log, prepare):
+    gc.freeze()  # what the server has imported is no garbage: not to be looked through again and again
     os.setsid()
     multiprocessing.set_start_method(None, force=True)  # or data workers would be forked from a server as well
     with open(log, "wb") as file:

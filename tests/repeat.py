@@ -21,7 +21,7 @@ from typing import Dict, List, Tuple
 
 Results = Dict[str, Tuple[str, float]]
 ROOT = Path(__file__).resolve().parents[1]
-USUAL = ["-n", "2", "--dist", "worksteal", "-m", "not slow"]
+USUAL = ["-n", "2", "--dist", "worksteal", "-m", "not slow and not spark"]
 PASSED, SKIPPED, FAILED = "passed", "skipped", "failed"
 
 

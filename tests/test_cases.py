@@ -7,6 +7,7 @@ import pytest
 from cases import CASES
 
 UPDATES = 4
+TRAINED = [pytest.param(case, id=case.name, marks=[pytest.mark.once] if case.once else []) for case in CASES]
 
 
 def options_of(case, corpus):
@@ -35,7 +36,7 @@ def test_registry_returns_our_class(case):
     assert cls.__module__.startswith("fairseq_maskplugins.")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRAINED)
 def test_trains_and_resumes_to_the_same_numbers(case, corpus, tmp_path):
     options = options_of(case, corpus) + ["--max-update", UPDATES, "--save-interval-updates", 2]
     whole = harness.train(corpus / "bin", tmp_path / "whole", *options, base=case.base)
@@ -50,7 +51,7 @@ def test_trains_and_resumes_to_the_same_numbers(case, corpus, tmp_path):
     harness.assert_same_weights(*(tmp_path / run / "checkpoint_last.pt" for run in ("whole", "rest")))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TRAINED)
 def test_two_ranks_stay_bit_equal(case, corpus, tmp_path):
     options = options_of(case, corpus) + ["--max-update", UPDATES, "--save-interval-updates", 2]
     logs = harness.train_two_ranks(corpus / "bin", [tmp_path / "rank0", tmp_path / "rank1"], *options, base=case.base)

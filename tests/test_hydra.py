@@ -28,6 +28,7 @@ def hydra(name, corpus, folder, *overrides, check=True, flags=()):
     return harness.Log(harness.run([*command, *FAST, *overrides], cwd=folder, check=check))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_key_is_an_option(path):
     """Also those of ``model``, which fairseq does not check."""

@@ -50,6 +50,7 @@ def load(name):
     return module
 
 
+@pytest.mark.slow
 def test_a_killed_study_goes_on(text, tmp_path):
     """Killed with its processes once the first model is pretrained; the same command finishes what is left."""
     out = tmp_path / "out"

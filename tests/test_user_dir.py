@@ -44,7 +44,7 @@ def test_from_any_directory(tmp_path):
     parse_arguments(PACKAGE, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["fairseq_maskplugins", "plugins"])
+@pytest.mark.parametrize("name", ["fairseq_maskplugins", pytest.param("plugins", marks=pytest.mark.once)])
 def test_through_a_symlink(name, tmp_path):
     (tmp_path / name).symlink_to(PACKAGE)
     parse_arguments(tmp_path / name, cwd=tmp_path)
