@@ -14,7 +14,8 @@ from fairseq_maskplugins.cli.main import main
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.files import write_folder
 from fairseq_maskplugins.hf.export import export_checkpoint
-from fairseq_maskplugins.hf.importing import import_model, plan_dictionary, read_folder
+from fairseq_maskplugins.hf.folder import read_folder
+from fairseq_maskplugins.hf.importing import import_model, plan_dictionary
 from fairseq_maskplugins.hf.tokenizer import Built
 
 SP = ("--bpe", "sentencepiece", "--sentencepiece-model")

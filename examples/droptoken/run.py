@@ -78,7 +78,8 @@ def fine_tune(args, model, data, drop, seed):
     command += "--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0".split()
     command += "--separator-token 2 --shorten-method truncate --dropout 0.1 --attention-dropout 0.1".split()
     command += "--optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.01 --clip-norm 1.0".split()
-    command += "--lr-scheduler polynomial_decay --no-save --log-format json --log-interval 1000".split()
+    # fairseq 0.12.2 waits five seconds for each worker after a validation, and short rows need none
+    command += "--lr-scheduler polynomial_decay --no-save --log-format json --log-interval 1000 --num-workers 0".split()
     updates = -(-sum(1 for _ in open(args.out / "train.label")) // args.batch_size)
     total = args.epochs * updates
     command += ["--lr", args.lr, "--total-num-update", total, "--warmup-updates", total // 16]

@@ -92,7 +92,8 @@ def finetune_options(args, arch, checkpoint, seed):
         *"--dropout 0.1 --attention-dropout 0.1 --clip-norm 0 --no-epoch-checkpoints --log-format json".split(),
         *("--best-checkpoint-metric", args.scores[0], "--maximize-best-checkpoint-metric"),
         *(["--regression-target"] if args.num_classes == 1 else []),
-        *"--shorten-method truncate --skip-invalid-size-inputs-valid-test".split(),
+        # fairseq 0.12.2 waits five seconds for each worker after a validation, and short rows need none
+        *"--shorten-method truncate --skip-invalid-size-inputs-valid-test --num-workers 0".split(),
         *("--finetune-from-model", checkpoint),
     ]
 

@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> None:
     require_library("safetensors", "hf")
     from ..hf.config import RECORD
     from ..hf.export import dictionary_file
-    from ..hf.importing import import_model, read_folder
+    from ..hf.folder import read_folder
+    from ..hf.importing import import_model
 
     config, tensors = read_folder(args.folder)
     ours = os.path.join(args.folder, "dict.txt")

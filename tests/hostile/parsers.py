@@ -30,8 +30,9 @@ from fairseq_maskplugins.compat import load_dictionary
 from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.rates import build_schedule
 from fairseq_maskplugins.errors import UsageError
+from fairseq_maskplugins.hf.folder import check_sizes, read_json_object
 from fairseq_maskplugins.hf.gpt2 import build_gpt2
-from fairseq_maskplugins.hf.importing import check_sizes, plan_dictionary, read_json_object
+from fairseq_maskplugins.hf.importing import plan_dictionary
 from fairseq_maskplugins.hf.sentencepiece import read_model
 from fairseq_maskplugins.maskers import pmi_vocab
 from fairseq_maskplugins.maskers.phrase_hash import hash_phrases
