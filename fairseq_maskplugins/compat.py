@@ -92,6 +92,21 @@ def release_workers(epoch_iterator: Any) -> None:
         epoch_iterator.dataloader = None
 
 
+# of fairseq-fixed's masked_lm, for data2vec, and what they are where it is not trained
+ONLY_IN_FIXED = {"include_index": True, "skip_masking": False, "d2v2_multi": False}
+
+
+def drop_foreign_options(task: Any) -> None:
+    """Take options that this fairseq's task does not have, and that change nothing, out of a checkpoint's configuration."""
+    from fairseq.tasks.masked_lm import MaskedLMConfig
+    from omegaconf import open_dict
+
+    with open_dict(task):
+        for name, usual in ONLY_IN_FIXED.items():
+            if name not in MaskedLMConfig.__dataclass_fields__ and name in task and task[name] in (usual, False):
+                del task[name]
+
+
 LONGEST_SYMBOL = 10_000
 
 

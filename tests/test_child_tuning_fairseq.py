@@ -197,6 +197,10 @@ class FlatParameter(torch.nn.Parameter):
         ({"fp16_adam_stats": True}, "--fp16-adam-stats"),
         ({"adam_betas": "0.9"}, "--adam-betas must be a pair of numbers"),
         ({"adam_eps": 0.0}, "--adam-eps must be above 0"),
+        ({"adam_betas": "(0.9, 1.0)"}, r"--adam-betas must lie in \[0, 1\), got \(0.9, 1.0\)"),
+        ({"adam_betas": "(-0.5, 0.9)"}, r"--adam-betas must lie in \[0, 1\)"),
+        ({"weight_decay": float("nan")}, "--weight-decay must be a number of 0 or more, got nan"),
+        ({"name": "child_tuning_sgd", "momentum": 7.0}, r"--momentum must be a number in \[0, 1\], got 7"),
     ],
 )
 def test_bad_options_stop_with_one_line(options, message):
@@ -252,6 +256,17 @@ def test_damaged_mask_files(tmp_path):
         with pytest.raises(UsageError, match="damaged or cut off|not a file of") as raised:
             maskfile.read(path, "mask")
         assert "\n" not in str(raised.value)
+    path = write_mask(tmp_path / "m", fixed_masks())
+    content = bytearray(open(path, "rb").read())
+    content[-1] = 255
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(UsageError, match="damaged: .* holds what is neither true nor false"):
+        maskfile.read(path, "mask")
+    parts = {"a": np.array([True, False])}
+    manifest = {"parameters": [{"name": "a", "shape": [2], "covered": True}], "reserve_p": 0.5, "kept_entries": 2}
+    maskfile.write(path, "mask", parts, manifest)
+    with pytest.raises(UsageError, match="damaged: the manifest says that 2 entries are kept, the tensors keep 1"):
+        maskfile.read(path, "mask")
     maskfile.write(path, "fisher", {"a": np.zeros(2, dtype=np.float32)}, {"parameters": []})
     with pytest.raises(UsageError, match="holds a fisher, expected a mask"):
         maskfile.read(path, "mask")

@@ -9,7 +9,7 @@ import harness
 import pytest
 import torch
 
-from fairseq_maskplugins.compat import check_versions, complete_batches
+from fairseq_maskplugins.compat import check_versions, complete_batches, drop_foreign_options
 from fairseq_maskplugins.errors import UsageError
 
 
@@ -160,6 +160,16 @@ def test_usage_error_is_one_line_and_two_things():
     error = UsageError("--x must be 1, got 2")
     assert isinstance(error, ValueError) and isinstance(error, SystemExit)
     assert str(error) == str(UsageError(str(error))) == "fairseq_maskplugins: --x must be 1, got 2"
+
+
+def test_options_of_the_other_generation_are_left_out_where_they_change_nothing():
+    from fairseq.tasks.masked_lm import MaskedLMConfig
+    from omegaconf import OmegaConf
+
+    task = OmegaConf.create({"include_index": True, "d2v2_multi": True, "mask_prob": 0.4, "strange": False})
+    drop_foreign_options(task)
+    ours = {"include_index"} & set(MaskedLMConfig.__dataclass_fields__)
+    assert set(task) == {"d2v2_multi", "mask_prob", "strange"} | ours  # what is on is refused by name
 
 
 def test_a_model_of_the_other_generation_is_gone_on_from(data_bin, tmp_path):

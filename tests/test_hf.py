@@ -236,6 +236,11 @@ def test_heads_are_chosen_and_refused_by_name():
         (dict(head="three"), r"has no head called three \(--head\); found one, two"),
         (dict(head="two"), "inner width of head two must be the model's, 16, got 5"),
         (dict(head="one", labels=["a", "b"]), "--labels must name 3 classes"),
+        (dict(head="one", labels=list("abcd"), asked=True), "--labels must name 3 classes, each once, got 4"),
+        (
+            dict(masked_lm=True, labels=list("abc"), asked=True),
+            "--labels names the classes of a head, and the masked-LM",
+        ),
     ):
         with pytest.raises(UsageError, match=text):
             export_checkpoint(state, dictionary.symbols, None, **arguments)
@@ -244,6 +249,21 @@ def test_heads_are_chosen_and_refused_by_name():
     state["args"].pooler_activation_fn = "relu"
     with pytest.raises(UsageError, match="pooler_activation_fn must be tanh, got relu"):
         export_checkpoint(state, dictionary.symbols, None, head="one")
+
+
+def test_tensors_that_do_not_fit_each_other_are_not_exported():
+    dictionary = make_dictionary()
+    model = build("roberta_base", dictionary)
+    model.register_classification_head("one", num_classes=3)
+    for name, change in (
+        ("encoder.sentence_encoder.layers.0.fc1.bias", torch.zeros(5)),
+        ("encoder.sentence_encoder.layers.0.fc1.bias", torch.tensor(1.0)),
+        ("classification_heads.one.out_proj.weight", torch.zeros(0, 16)),
+    ):
+        state = state_of(model)
+        state["model"] = {**state["model"], name: change}
+        with pytest.raises(UsageError, match="its tensors don't fit together: model.safetensors: .* must have"):
+            export_checkpoint(state, dictionary.symbols, None)
 
 
 def test_bad_input_leaves_nothing(tmp_path, monkeypatch):

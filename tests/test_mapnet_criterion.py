@@ -236,7 +236,7 @@ def test_max_tokens_counts_both_masks(data_bin):
         ("--max-importance-weight 0.5", "--max-importance-weight must be 1 or more, got 0.5"),
         ("--mapnet-warmup-updates -1", "--mapnet-warmup-updates must be 0 or more, got -1"),
         ("--mapnet-lr-scale 0", r"--mapnet-lr-scale must lie in \[0.001, 1000\], got 0"),
-        ("--mapnet-layers -1", "--mapnet-layers must be 0 or more, got -1"),
+        ("--mapnet-layers -1", "--mapnet-layers must lie in \\[0, 1000\\], got -1"),
         ("--mapnet-attention-heads 3", "--mapnet-attention-heads must divide --mapnet-embed-dim, 16, got 3"),
         ("--mapnet-weights some", "--mapnet-weights must be one of inclusion, none, got 'some'"),
         ("--ddp-backend fully_sharded", "--ddp-backend pytorch_ddp or legacy_ddp, got fully_sharded"),

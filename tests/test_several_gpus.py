@@ -254,12 +254,24 @@ def test_an_error_in_a_process_that_fairseq_starts_is_one_line(data_bin, monkeyp
             raise ProcessRaisedException(text, 1, 1)
 
         monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         utils.call_main(harness.parse(data_bin, "--distributed-init-method", "tcp://127.0.0.1:1"), print)
 
     with pytest.raises(UsageError, match=r"^fairseq_maskplugins: --mask-prob is wrong$"):
         fail("fairseq_maskplugins.errors.UsageError: fairseq_maskplugins: --mask-prob is wrong")
     with pytest.raises(ProcessRaisedException, match="KeyError"):
         fail("KeyError: 'x'")
+
+
+@pytest.mark.parametrize("more", [[], ["--distributed-rank", 0, "--distributed-init-method", "tcp://127.0.0.1:1"]])
+def test_two_processes_without_a_gpu(data_bin, monkeypatch, more):
+    """fairseq starts a process for each GPU: none, and ends as if it had trained."""
+    from fairseq.distributed import utils
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    cfg = harness.parse(data_bin, "--distributed-world-size", 2, *more)
+    with pytest.raises(UsageError, match="--distributed-world-size 2 needs as many GPUs, and there is none; on CPUs "):
+        utils.call_main(cfg, print)
 
 
 @slow

@@ -129,6 +129,20 @@ def test_command(checkpoint, corpus, tmp_path, capsys):
     assert open(out[0], "rb").read(4) == b"\x89PNG"
 
 
+def test_rows_that_a_training_skips_are_left_out(corpus, tmp_path):
+    """With --sample-break-mode eos lines may be longer than the model's --max-positions."""
+    lines = (corpus / "train.sp").read_text().splitlines()
+    (tmp_path / "text").write_text("\n".join([*lines[:20], " ".join(lines[:10])]) + "\n")
+    harness.preprocess(tmp_path / "text", tmp_path / "text", tmp_path / "bin", "--srcdict", corpus / "bin" / "dict.txt")
+    options = ["--sample-break-mode", "eos", "--tokens-per-sample", 256, "--max-positions", 256, "--max-update", 1]
+    harness.train(tmp_path / "bin", tmp_path / "run", *options, "--skip-invalid-size-inputs-valid-test")
+    arguments = [str(tmp_path / "run" / "checkpoint_last.pt"), str(tmp_path / "bin"), "--maskers", "uniform", "--cpu"]
+    more = ["--masks", "2", "--groups", "2", "--params", "embed_tokens", "--rows"]
+    assert main(["variance", *arguments, *more, "20"]) == 0
+    with pytest.raises(UsageError, match="--rows must be at most the rows of train that the model takes, 20, got 22"):
+        main(["variance", *arguments, *more, "22"])
+
+
 @pytest.mark.parametrize("name", ["uniform", "mapnet"])
 def test_masks_differ_in_their_replacements_too(data_bin, name):
     """With all tokens corrupted nothing but the random tokens is left to differ."""

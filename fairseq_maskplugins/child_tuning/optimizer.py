@@ -2,6 +2,7 @@
 
 import ast
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -122,6 +123,11 @@ class _ChildTuning(FairseqOptimizer):
         super().__init__(cfg)
         params = list(params)
         _refuse_what_cannot_be_right(cfg, params)
+        for name, highest in (("weight_decay", math.inf), ("momentum", 1.0)):
+            value = getattr(cfg, name, 0.0)
+            if not (0 <= value <= highest and math.isfinite(value)):
+                rule = "a number of 0 or more" if highest == math.inf else f"a number in [0, {highest:g}]"
+                raise UsageError(f"--{name.replace('_', '-')} must be {rule}, got {value:g}")
         reserve_p, make_mask = _mask_builder(cfg)
         masking = build_masking(
             cfg.child_tuning_mode,
@@ -163,6 +169,8 @@ class ChildTuningAdam(_ChildTuning):
             betas = (float(beta1), float(beta2))
         except (ValueError, SyntaxError, TypeError):
             raise UsageError(f"--adam-betas must be a pair of numbers such as '(0.9, 0.98)', got {betas}") from None
+        if not all(0 <= beta < 1 for beta in betas):
+            raise UsageError(f"--adam-betas must lie in [0, 1), got {betas}")
         return {"lr": self._lr(), "betas": betas, "eps": self.cfg.adam_eps, "weight_decay": self.cfg.weight_decay}
 
 

@@ -4,9 +4,11 @@ import os
 from typing import Any, Optional
 
 from fairseq import checkpoint_utils
+from omegaconf import OmegaConf
 
 from ..checkpoints.reading import explain_reading, read_checkpoint
 from ..checkpoints.weights import check_weights, require_finite, require_numbers
+from ..compat import drop_foreign_options
 from ..errors import UsageError
 from ..files import require_file
 
@@ -42,7 +44,11 @@ def load_upgraded_checkpoint(path: str, overrides: Optional[dict] = None) -> dic
     require_checkpoint(path)
     # asked here, because fairseq would name other files: a missing shard, say
     with explain_reading(path), open(path, "rb"):
-        return _check(path, checkpoint_utils.load_checkpoint_to_cpu(path, overrides))
+        state = _check(path, checkpoint_utils.load_checkpoint_to_cpu(path, overrides))
+    task = state["cfg"].get("task") if OmegaConf.is_dict(state.get("cfg")) else None
+    if OmegaConf.is_dict(task):
+        drop_foreign_options(task)
+    return state
 
 
 def _check(path: str, state: Any) -> dict:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from typing import Any, List, Optional
 
 from ..compat import load_dictionary, require_library
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         built = None if args.no_tokenizer else _tokenizer(args, state, dictionary.symbols)
         labels = _labels(args, state, os.path.join(data, "label", "dict.txt") if task else "")
-        done = export_checkpoint(state, dictionary.symbols, built, args.head, args.masked_lm, labels)
+        done = export_checkpoint(state, dictionary.symbols, built, args.head, args.masked_lm, labels, bool(args.labels))
     except CheckpointError as error:
         raise UsageError(f"{args.checkpoint}: {str(error).split(': ', 1)[1]}") from error
     except UsageError:
@@ -87,7 +88,8 @@ def _labels(args: argparse.Namespace, state: Any, default: str) -> Optional[List
     if option_of(state, "task", "regression_target") and args.labels is None:
         return None
     dictionary = _dictionary([args.labels or default], "--labels")
-    return dictionary.symbols[dictionary.nspecial :]
+    names = dictionary.symbols[dictionary.nspecial :]
+    return [name for name in names if not re.fullmatch(r"madeupword\d{4}", name)]  # fairseq-preprocess adds those
 
 
 def _tokenizer(args: argparse.Namespace, state: Any, symbols: List[str]) -> Any:

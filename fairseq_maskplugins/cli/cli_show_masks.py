@@ -72,8 +72,9 @@ class _Optional:
 
 def run(args: argparse.Namespace) -> None:
     for name, lowest in (("rows", 0), ("measure", 1), ("epoch", 1), ("update", 0)):
-        if getattr(args, name) < lowest:
-            raise UsageError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
+        if not lowest <= getattr(args, name) < 2**31:
+            rule = f"at least {lowest}" if getattr(args, name) < lowest else "below 2^31"
+            raise UsageError(f"--{name} must be {rule}, got {str(getattr(args, name))[:30]}")
     if args.html and not os.path.isdir(os.path.dirname(find_place(args.html))):
         raise UsageError(f"--html {args.html}: its folder does not exist")
     with reporting(args.json) as report:

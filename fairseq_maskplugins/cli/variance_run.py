@@ -36,10 +36,12 @@ def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         require_proposer(loaded, args.checkpoint, "--maskers mapnet")
     task.load_dataset(args.split)
     dataset = task.datasets[args.split]
-    if len(dataset) < args.rows:
-        raise UsageError(f"--rows must be at most the rows of {args.split}, {len(dataset)}, got {args.rows}")
-    order = np.argsort(RowDraws(args.seed, 0, np.arange(len(dataset))).bits("variance", 1)[:, 0])
-    rows = [int(row) for row in order[: args.rows]]
+    taken = np.flatnonzero(np.asarray(dataset.sizes) <= model.max_positions())  # a training skips the others too
+    if len(taken) < args.rows:
+        where = args.split + ("" if len(taken) == len(dataset) else " that the model takes")
+        raise UsageError(f"--rows must be at most the rows of {where}, {len(taken)}, got {args.rows}")
+    order = np.argsort(RowDraws(args.seed, 0, taken).bits("variance", 1)[:, 0])
+    rows = [int(row) for row in taken[order[: args.rows]]]
     rates = [Rates(rate, rate) for rate in args.rates] if args.rates else [task.schedule.start]
     masking = {name: _masking(name, task, model, criterion, args.seed) for name in args.maskers}
     try:

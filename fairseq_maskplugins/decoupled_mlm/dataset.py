@@ -235,7 +235,12 @@ class MaskPlanDataset(FairseqDataset):
         return np.lexsort([shuffle, self.sizes])
 
     def batch_by_size(self, indices: np.ndarray, max_tokens: Optional[int] = None, **options: Any) -> Any:
-        longest = int(self.sizes[indices].max()) if len(indices) else 0
+        if len(indices) == 0:
+            raise UsageError(
+                f"{self.path}: no row is as short as the model's --max-positions and --max-tokens allow; the shortest has "
+                f"{int(self.sizes.min())} tokens"
+            )
+        longest = int(self.sizes[indices].max())
         if max_tokens is not None and longest * self.copies > max_tokens:
             raise UsageError(
                 f"--max-tokens must hold the longest row of {self.path}, {longest} tokens in {self.copies} "

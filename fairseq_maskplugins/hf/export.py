@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from ..correct_embeddings.checkpoint import CheckpointError, option_of
 from ..errors import UsageError
 from .config import check_representable, make_config
+from .folder import check_sizes
 from .tokenizer import MASK, SPECIALS, Built, to_json
 from .weights import HEADS, modernise, read_shape, to_hf
 
@@ -58,6 +59,7 @@ def export_checkpoint(
     head: Optional[str] = None,
     masked_lm: bool = False,
     labels: Optional[List[str]] = None,
+    asked: bool = False,
 ) -> Exported:
     """Convert a checkpoint.
 
@@ -68,6 +70,7 @@ def export_checkpoint(
         head: classification head to export (default: the only one; with none, the masked-LM head).
         masked_lm: export the masked-LM head though there are others.
         labels: names of the classes in order.
+        asked: whether the user has named the labels: there must be as many as classes then.
 
     Raises:
         UsageError: it can't be represented; names what.
@@ -86,12 +89,18 @@ def export_checkpoint(
     aliases = built.aliases if built else []
     tensors, tied = to_hf(model, shape, head, symbols.index("<unk>"), len(aliases))
     classes = 0 if head is None else model[f"{HEADS}{head}.out_proj.weight"].shape[0]
+    if asked and head is None:
+        raise UsageError("--labels names the classes of a head, and the masked-LM head is exported")
     if labels is not None and head is not None:
-        if len(labels) < classes or len(set(labels[:classes])) < classes:
+        if len(labels) < classes or len(set(labels[:classes])) < classes or asked and len(labels) > classes:
             raise UsageError(f"--labels must name {classes} classes, each once, got {len(set(labels))}")
         labels = labels[:classes]
     dtype = str(tensors[next(iter(tensors))].dtype).split(".")[-1]
     config = make_config(option, shape, shape.rows + len(aliases), tied, dtype, head, classes, labels)
+    try:
+        check_sizes(config, tensors)
+    except UsageError as error:
+        raise CheckpointError(f"its tensors don't fit together: {str(error).split(': ', 1)[1]}") from None
     files = {"config.json": to_json(config), "model.safetensors": save(tensors, metadata={"format": "pt"})}
     lines = [
         f"{config['architectures'][0]}: {shape.layers} layers of width {shape.width}, {shape.rows} entries, "

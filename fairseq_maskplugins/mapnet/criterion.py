@@ -28,7 +28,7 @@ FREQUENCIES = tuple(f"decile_{i}" for i in range(1, DECILES + 1))
 
 @dataclass
 class MapNetCriterionConfig(DecoupledMLMCriterionConfig):
-    mapnet_layers: int = field(default=2, metadata={"help": "layers of the proposer, 0 or more"})
+    mapnet_layers: int = field(default=2, metadata={"help": "layers of the proposer, 0 to 1000"})
     mapnet_embed_dim: int = field(default=128, metadata={"help": "width of the proposer"})
     mapnet_attention_heads: int = field(default=2, metadata={"help": "heads of the proposer, a divisor of its width"})
     mapnet_share_embeddings: bool = field(

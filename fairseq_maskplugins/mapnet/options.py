@@ -14,7 +14,7 @@ def check_options(cfg: Any) -> None:
         UsageError: an option's value, or a DDP backend that can't hold a criterion with parameters.
     """
     for name, good, rule in (
-        ("mapnet_layers", cfg.mapnet_layers >= 0, "be 0 or more"),
+        ("mapnet_layers", 0 <= cfg.mapnet_layers <= 1000, "lie in [0, 1000]"),
         ("mapnet_embed_dim", cfg.mapnet_embed_dim >= 1, "be 1 or more"),
         ("mapnet_attention_heads", cfg.mapnet_attention_heads >= 1, "be 1 or more"),
         ("mapnet_temperature", 1e-3 <= cfg.mapnet_temperature <= 1e3, "lie in [0.001, 1000]"),

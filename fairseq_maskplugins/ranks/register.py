@@ -21,6 +21,7 @@ def explain_spawned() -> None:
 
     @functools.wraps(call_main)
     def call_main_explained(*args: Any, **kwargs: Any) -> Any:
+        _require_processes(kwargs["cfg"] if "cfg" in kwargs else args[0])
         try:
             return call_main(*args, **kwargs)
         except ProcessRaisedException as error:
@@ -31,6 +32,28 @@ def explain_spawned() -> None:
 
     call_main_explained.explains = True
     utils.call_main = call_main_explained
+
+
+def _require_processes(cfg: Any) -> None:
+    """fairseq starts as many processes as there are GPUs: without one, none, and ends as if all went well."""
+    options = cfg.distributed_training
+    if options.distributed_world_size == 1 or torch.cuda.device_count() or options.tpu:
+        return
+    if options.distributed_init_method is None:
+        try:
+            utils.infer_init_method(options)
+        except AssertionError:  # it counts devices
+            pass
+        else:
+            if options.distributed_init_method is None:
+                return
+    if options.distributed_no_spawn:
+        return
+    raise UsageError(
+        f"--distributed-world-size {options.distributed_world_size} needs as many GPUs, and there is none; on CPUs start each "
+        "rank by itself, with --distributed-no-spawn --distributed-rank RANK --distributed-backend gloo and "
+        "--distributed-init-method tcp://HOST:PORT"
+    )
 
 
 def require_on_all_ranks() -> None:
