@@ -84,7 +84,7 @@ def import_model(config: Dict[str, Any], tensors: Tensors, order: Optional[List[
     classifier = any(name.startswith("classifier.") for name in tensors)
     lm = "lm_head.bias" in tensors
     head = (head or (config.get(RECORD) or {}).get("head") or DEFAULT_HEAD) if classifier else None
-    if head is not None and (not head or "." in head):
+    if head is not None and "." in head:
         raise UsageError(f"--head must be a name without dots, got {head!r}")
     pairs = name_pairs(int(config["num_hidden_layers"]), prenorm, head, lm)
     missing = [theirs for _, theirs in pairs if theirs not in tensors]
