@@ -189,25 +189,30 @@ def quieten_half_read_data() -> None:
 
 
 COPIES = [f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")]
+_COPIES_OF_LAYERS = re.compile(rf"\blayers\.\d+\.({'|'.join(COPIES)})$")
+
+
+def is_inference_copy(name: str) -> bool:
+    """Whether a parameter is one of the copies of their weights that layers of fairseq 0.12.2 hold, for a fused inference
+    path: no loss reaches them, and they are made anew when a checkpoint is loaded."""
+    return _COPIES_OF_LAYERS.search(name) is not None
 
 
 def drop_inference_copies(tensors: Any) -> None:
-    """Take the copies that layers of fairseq 0.12.2 hold, see below, out of a checkpoint's weights where this fairseq's have
+    """Take the copies that layers of fairseq 0.12.2 hold out of a checkpoint's weights where this fairseq's have
     none: it would refuse the checkpoint."""
     from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
     if isinstance(tensors, dict) and COPIES[0] not in TransformerEncoderLayerBase.__init__.__code__.co_names:
-        ends = re.compile(rf"\blayers\.\d+\.({'|'.join(COPIES)})$")
-        for name in [name for name in tensors if type(name) is str and ends.search(name)]:
+        for name in [name for name in tensors if type(name) is str and is_inference_copy(name)]:
             del tensors[name]
 
 
 def spare_inference_copies() -> None:
     """Let ``--ddp-backend pytorch_ddp`` train models of fairseq 0.12.2.
 
-    There, layers hold copies of their weights for a fused inference path, parameters that no loss reaches: torch's
-    ``DistributedDataParallel``, told of no unused parameters, stops at the second update. It is told to leave them alone;
-    fairseq-fixed has no such copies.
+    No loss reaches the copies of their weights that its layers hold: torch's ``DistributedDataParallel``, told of no unused
+    parameters, stops at the second update. It is told to leave them alone; fairseq-fixed has no such copies.
     """
     from fairseq import models
     from torch.nn.parallel import DistributedDataParallel

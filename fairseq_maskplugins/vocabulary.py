@@ -1,9 +1,15 @@
 """What masking needs to know of a dictionary, as plain arrays (no fairseq here)."""
 
+import re
 from dataclasses import dataclass
 from typing import Callable, List, Optional
 
 import numpy as np
+
+
+def is_padding_word(symbol: str) -> bool:
+    """Whether fairseq added an entry to a dictionary to make its size a round number: no text holds it."""
+    return re.fullmatch(r"madeupword\d{4,}", symbol) is not None
 
 
 @dataclass

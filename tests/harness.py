@@ -168,14 +168,11 @@ def _numbers(text):
     return {key: number(value) for key, value in json.loads(text).items()}
 
 
-# fairseq 0.12.2 keeps copies of every layer's weights for a fused inference path: never trained, and made anew from the
-# trained weights when a checkpoint is loaded, so that they say nothing of a run
-COPIES = re.compile(r"\blayers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
-
-
 def trained(tensors):
     """A dict of tensors by name without fairseq's copies for inference."""
-    return {name: tensor for name, tensor in tensors.items() if not COPIES.search(name)}
+    from fairseq_maskplugins.compat import is_inference_copy
+
+    return {name: tensor for name, tensor in tensors.items() if not is_inference_copy(name)}
 
 
 def load_weights(path):

@@ -14,7 +14,7 @@ import pytest
 
 from fairseq_maskplugins.cli.main import COMMANDS, main
 from fairseq_maskplugins.doctor import BROKEN, NOTE, examine
-from fairseq_maskplugins.errors import UsageError
+from fairseq_maskplugins.errors import CheckpointError, UsageError, naming
 
 NEW = {
     "fairseq-fixed": "0.12.3.1",
@@ -231,3 +231,17 @@ def test_exit_status_of_a_wrong_command_line(capsys):
         with pytest.raises(SystemExit) as error:
             main(arguments)
         assert error.value.code == 2
+
+
+def test_messages_of_parts_that_know_no_path():
+    """What is said of a file's content is brought together with the file's name by who has read it."""
+    with pytest.raises(UsageError) as error, naming({"dict.txt": "data-bin/dict.txt", "config.json": "hf/config.json"}):
+        raise UsageError("dict.txt: holds no words: dict.txt: only specials")
+    assert str(error.value) == "fairseq_maskplugins: data-bin/dict.txt: holds no words: dict.txt: only specials"
+    for said in ("dict.txt.gz: is no dictionary", "--dict dict.txt: no such file", "dict.txt"):
+        with pytest.raises(UsageError) as error, naming({"dict.txt": "data-bin/dict.txt"}):
+            raise UsageError(said)
+        assert error.value.said == said
+    with pytest.raises(ValueError, match="^dict.txt: of another kind$"), naming({"dict.txt": "data-bin/dict.txt"}):
+        raise ValueError("dict.txt: of another kind")
+    assert str(CheckpointError("its head: is none").at("a.pt")) == "fairseq_maskplugins: a.pt: its head: is none"

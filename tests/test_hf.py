@@ -286,7 +286,7 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
         (["export-hf", "model.pt", "out", "--no-tokenizer"], "does not name its data: give --dict"),
         (
             ["export-hf", "model.pt", "out", "--no-tokenizer", "--dict", "short.txt"],
-            "has 6 entries with <mask>, the model has",
+            "short.txt: has 6 entries with <mask>, the model has",
         ),
         (["export-hf", "model.pt", "out", "--dict", "dict.txt"], "--bpe must be sentencepiece or gpt2, got None"),
         (["export-hf", "model.pt", "out", *plain[1:], *SP[:2]], "--sentencepiece-model is needed"),
@@ -296,7 +296,7 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
         ),
         (
             ["export-hf", "model.pt", "out", *plain[1:], *SP, "dict.txt"],
-            "--sentencepiece-model: is no sentencepiece model",
+            "--sentencepiece-model dict.txt: is no sentencepiece model",
         ),
         (["import-hf", "full", "out"], "config.json: can't read it"),
         (["import-hf", "bert", "out"], "model_type must be one of roberta, .*, got bert"),

@@ -46,7 +46,8 @@ def test_a_proposer_of_other_sizes_is_named(trained, data_bin, tmp_path):
     log = harness.train(data_bin, tmp_path, *MAPNET, *STEPS, "--mapnet-layers", 3, check=False)
     last = log.text.strip().splitlines()[-1]
     assert log.returncode == 1 and "Traceback" not in log.text
-    assert last.startswith("fairseq_maskplugins: the checkpoint's MAP-Net proposer has other sizes than this one")
+    path = tmp_path / "checkpoint_last.pt"
+    assert last.startswith(f"fairseq_maskplugins: {path}: its MAP-Net proposer has other sizes than this one")
 
 
 def test_metrics_are_logged(trained):

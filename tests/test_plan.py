@@ -12,6 +12,7 @@ from fairseq_maskplugins.decoupled_mlm.apply import PLAN_KEY, mask_sample
 from fairseq_maskplugins.decoupled_mlm.plan import select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.rng import GOLDEN, RowDraws, mix, to_uniform
+from fairseq_maskplugins.vocabulary import is_padding_word
 
 VOCABULARY = make_vocabulary()
 PAIRS = [(0.15, 0.15), (0.4, 0.4), (0.8, 0.8), (1.0, 1.0), (0.4, 0.2), (0.2, 0.4), (0.4, 1.0), (0.05, 0.12), (0.2, 0.6)]
@@ -180,6 +181,14 @@ def test_replacement_shares_and_kinds():
         for unit in reference.units_of(starts[row], maskable[row]):
             kinds = {"mask" if is_mask[row, p] else "other" for p in unit}
             assert len(kinds) == 1
+
+
+def test_padding_words():
+    """Those that fairseq writes, ``madeupword{:04d}``; a text may hold words that begin likewise."""
+    assert all(map(is_padding_word, ("madeupword0000", "madeupword0007", "madeupword9999", "madeupword50264")))
+    assert not any(
+        map(is_padding_word, ("madeupword", "madeupword7", "madeupwords", "a madeupword0007", "madeupword0007b"))
+    )
 
 
 def test_replacement_by_frequency():

@@ -70,7 +70,7 @@ def test_bad_data(data_bin, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "dict.txt").write_text("")
-    fails_with("the dictionary has no words", empty)
+    fails_with(f"{empty}/dict.txt: holds no words", empty)
     (empty / "dict.txt").write_text("word twelve\n")
     fails_with("dict.txt: can't read the dictionary", empty)
     (empty / "dict.txt").write_text("a 1\na 2\n")

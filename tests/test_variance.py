@@ -126,6 +126,12 @@ def test_command(checkpoint, corpus, tmp_path, capsys):
     assert [line["masker"] for line in found] == ["uniform", "whole_word", "span", "mapnet@0.2"] * 2
     assert all(line["found"]["mask"]["value"] > 0 for line in found)
     assert "of 1 parameters" in printed and printed.count("| span |") == 2
+    # with every parameter: those that are trained, and none of fairseq's copies of them
+    few = "--rows 4 --masks 2 --groups 2 --cpu".split()
+    assert main(["variance", str(checkpoint), str(corpus / "bin"), *few]) == 0
+    others = ("encoder.lm_head.weight", "encoder.sentence_encoder.version")  # the embeddings again, and no parameter
+    trained = [name for name in harness.trained(harness.load_weights(checkpoint)) if name not in others]
+    assert f" of {len(trained)} parameters" in capsys.readouterr().out
     assert open(out[0], "rb").read(4) == b"\x89PNG"
 
 

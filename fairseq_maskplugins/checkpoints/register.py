@@ -16,7 +16,7 @@ from fairseq.trainer import Trainer
 from omegaconf import base
 
 from ..compat import drop_inference_copies, loads_weights_only
-from ..errors import UsageError
+from ..errors import CheckpointError, UsageError
 from .optimizer_state import check_loaded, count_parameters
 from .reading import explain_reading, know_in_checkpoints, read_checkpoint
 from .rebuild import NUMPY
@@ -210,6 +210,8 @@ def explain_loading() -> None:
         except UsageError:
             raise
         except Exception as error:
+            if isinstance(error.__context__, CheckpointError):
+                raise error.__context__.at(filename) from None
             if isinstance(error.__context__, UsageError):
                 raise error.__context__ from None
             said = _explain(self, saved, error)

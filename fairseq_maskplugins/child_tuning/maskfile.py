@@ -142,7 +142,7 @@ def check_parameters(
         shapes: shapes of the parameters; None where only a flat copy of unknown parts is at hand.
         total: number of entries of all parameters.
     """
-    remedy = "the mask is for another model, or other parameters are frozen"
+    remedy = "the mask is for another model or another fairseq, or other parameters are frozen"
     parameters = manifest["parameters"]
     for index, (parameter, shape) in enumerate(zip(parameters, shapes or ())):
         if list(parameter["shape"]) != list(shape):

@@ -8,7 +8,7 @@ from fairseq.modules import SinusoidalPositionalEmbedding
 from omegaconf import OmegaConf, open_dict
 
 from ..compat import storage_of
-from ..errors import UsageError
+from ..errors import CheckpointError, UsageError
 from .checkpoint_file import load_upgraded_checkpoint
 
 SLACK = 1 << 22  # entries that a model may have and its checkpoint not
@@ -105,6 +105,8 @@ def building(path: str, state: Dict[str, Any]) -> Iterator[None]:
     SinusoidalPositionalEmbedding.get_embedding = staticmethod(tabulate_within)
     try:
         yield
+    except CheckpointError as error:
+        raise error.at(path) from None
     except UsageError:
         raise
     except Exception as error:  # settings may be anything

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
         try:
             lines = _correct(state, args, report)
         except CheckpointError as error:
-            raise UsageError(f"{args.input}: {str(error).split(': ', 1)[1]}") from error
+            raise error.at(args.input) from error
         except UsageError:
             raise
         except Exception as error:  # a tensor of any shape, options of any types

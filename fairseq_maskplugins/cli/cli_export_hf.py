@@ -2,13 +2,13 @@
 
 import argparse
 import os
-import re
 from typing import Any, List, Optional
 
 from ..compat import load_dictionary, require_library
-from ..correct_embeddings.checkpoint import CheckpointError, option_of
-from ..errors import UsageError
+from ..correct_embeddings.checkpoint import option_of
+from ..errors import CheckpointError, UsageError, naming
 from ..files import check_free, require_file, write_folder
+from ..vocabulary import is_padding_word
 from .checkpoint_file import load_checkpoint_file
 
 EXAMPLE = """examples:
@@ -55,14 +55,17 @@ def run(args: argparse.Namespace) -> None:
     paths = [args.dict] if args.dict else [os.path.join(data, part, "dict.txt") for part in ("input0", ".")]
     if not (args.dict or data):
         raise UsageError(f"{args.checkpoint}: does not name its data: give --dict")
-    dictionary = _dictionary(paths, "--dict")
+    path = _find_dictionary(paths, "--dict")
+    dictionary = load_dictionary(path)
     dictionary.add_symbol("<mask>")
     try:
-        built = None if args.no_tokenizer else _tokenizer(args, state, dictionary.symbols)
         labels = _labels(args, state, os.path.join(data, "label", "dict.txt") if task else "")
-        done = export_checkpoint(state, dictionary.symbols, built, args.head, args.masked_lm, labels, bool(args.labels))
+        with naming({"dict.txt": path}):
+            symbols, asked = dictionary.symbols, bool(args.labels)
+            built = None if args.no_tokenizer else _tokenizer(args, state, symbols)
+            done = export_checkpoint(state, symbols, built, args.head, args.masked_lm, labels, asked)
     except CheckpointError as error:
-        raise UsageError(f"{args.checkpoint}: {str(error).split(': ', 1)[1]}") from error
+        raise error.at(args.checkpoint) from error
     except UsageError:
         raise
     except Exception as error:  # tensors of any shapes, options of any types
@@ -73,13 +76,13 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join([*done.lines, f"wrote {args.output}"]))
 
 
-def _dictionary(paths: List[str], option: str) -> Any:
+def _find_dictionary(paths: List[str], option: str) -> str:
     for path in paths:
         require_file(path)
     found = [path for path in paths if os.path.isfile(path)]
     if not found:
         raise UsageError(f"{os.path.normpath(paths[-1])}: no such dictionary: give {option}")
-    return load_dictionary(found[0])
+    return found[0]
 
 
 def _labels(args: argparse.Namespace, state: Any, default: str) -> Optional[List[str]]:
@@ -87,9 +90,8 @@ def _labels(args: argparse.Namespace, state: Any, default: str) -> Optional[List
         return None
     if option_of(state, "task", "regression_target") and args.labels is None:
         return None
-    dictionary = _dictionary([args.labels or default], "--labels")
-    names = dictionary.symbols[dictionary.nspecial :]
-    return [name for name in names if not re.fullmatch(r"madeupword\d{4}", name)]  # fairseq-preprocess adds those
+    dictionary = load_dictionary(_find_dictionary([args.labels or default], "--labels"))
+    return [name for name in dictionary.symbols[dictionary.nspecial :] if not is_padding_word(name)]
 
 
 def _tokenizer(args: argparse.Namespace, state: Any, symbols: List[str]) -> Any:
@@ -99,22 +101,25 @@ def _tokenizer(args: argparse.Namespace, state: Any, symbols: List[str]) -> Any:
         raise UsageError(
             f"--bpe must be {' or '.join(MODEL_FILES)}, got {bpe}; --no-tokenizer exports the model without one"
         )
-    content = []
+    content, given = [], {}
     for name in MODEL_FILES[bpe]:
         option = f"--{name.replace('_', '-')}"
         path = getattr(args, name) or option_of(state, "bpe", name)
         if not path:
             raise UsageError(f"{option} is needed: the checkpoint does not name the file")
         content.append(_read(path, option))
+        given[option] = path
     longest = int(state["model"][_positions(state["model"])].shape[0]) - 2
     if bpe == "gpt2":
         from ..hf.gpt2 import build_gpt2
 
-        return build_gpt2(*content, symbols, longest)
+        with naming({", ".join(given): ", ".join(given.values())}):
+            return build_gpt2(*content, symbols, longest)
     require_library("sentencepiece", "hf")
     from ..hf.sentencepiece import build_sentencepiece
 
-    return build_sentencepiece(*content, symbols, longest)
+    with naming({option: f"{option} {path}" for option, path in given.items()}):
+        return build_sentencepiece(*content, symbols, longest)
 
 
 def _positions(model: Any) -> str:

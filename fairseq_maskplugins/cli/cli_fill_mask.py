@@ -8,7 +8,7 @@ import torch
 
 from ..decoupled_mlm.dataset import build_vocabulary, require_tokenizer_files
 from ..decoupled_mlm.task import check_model
-from ..errors import UsageError
+from ..errors import UsageError, naming
 from ..files import require_file
 from ..show_masks.texts import printable
 from ..vocabulary import Vocabulary
@@ -144,7 +144,8 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
         raise UsageError(f"--bpe: can't load the tokenizer: {type(error).__name__}: {' '.join(str(error).split())}")
     model = models[0].eval()
-    vocabulary = build_vocabulary(task.dictionary, False, bpe)
+    with naming({"dict.txt": os.path.join(args.data, "dict.txt")}):
+        vocabulary = build_vocabulary(task.dictionary, False, bpe)
     shown = show_entries(task.dictionary.symbols, vocabulary)
     sentences = []
     for text in args.text:

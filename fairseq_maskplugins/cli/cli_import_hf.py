@@ -6,7 +6,7 @@ import os
 from typing import Any, Dict, List, Tuple
 
 from ..compat import require_library
-from ..errors import UsageError
+from ..errors import UsageError, naming
 from ..files import check_free, write_folder
 
 EXAMPLE = """example:
@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> None:
     from ..hf.folder import read_folder
     from ..hf.importing import import_model
 
-    config, tensors = read_folder(args.folder)
+    known = {name: os.path.join(args.folder, name) for name in ("config.json", "model.safetensors")}
+    with naming(known):
+        config, tensors = read_folder(args.folder)
     ours = os.path.join(args.folder, "dict.txt")
     files = {name: _read(os.path.join(args.folder, name)) for name in CARRIED}
     if "dictionary_rows" in config.get(RECORD, {}) and os.path.isfile(ours):
@@ -46,7 +48,8 @@ def run(args: argparse.Namespace) -> None:
         symbols, order, found = _read_tokenizer(args.folder, int(config["vocab_size"]))
         dictionary = dictionary_file(symbols, [1] * len(symbols))
         files.update(found)
-    done = import_model(config, tensors, order, args.head)
+    with naming(known):
+        done = import_model(config, tensors, order, args.head)
     content = {"model.pt": done.checkpoint, "dict.txt": dictionary, **files}
     write_folder(args.output, {name: data for name, data in content.items() if data is not None})
     print("\n".join([*done.lines, f"wrote {args.output}"]))

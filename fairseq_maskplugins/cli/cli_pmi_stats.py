@@ -25,7 +25,7 @@ from ..decoupled_mlm.dataset import (
 )
 from ..decoupled_mlm.plan import BUDGETS, Planner
 from ..decoupled_mlm.register import copy_field
-from ..errors import UsageError
+from ..errors import UsageError, naming
 from ..maskers.base import MASKERS, build_masker
 from ..maskers.pmi import UNITS, token_begins
 from ..pmi_build.rows import Word, number_words, read_words, split_rows
@@ -212,7 +212,8 @@ def _read_data(args: argparse.Namespace) -> Rows:
     if dataset is None or len(dataset) == 0:
         raise UsageError(f"{path}.bin: no such data set, or an empty one; fairseq-preprocess writes them")
     bpe = _bpe_config(args)
-    vocabulary = build_vocabulary(dictionary, False, bpe)
+    with naming({"dict.txt": os.path.join(args.data, "dict.txt")}):
+        vocabulary = build_vocabulary(dictionary, False, bpe)
     find_begins, decode = _tokenizer(dictionary, vocabulary, bpe, args.pmi_unit)
     stream = open_stream(dataset, path)
     try:

@@ -187,7 +187,7 @@ def _compare(
         try:
             masker = build_masker(name, cfg, task.planner.vocabulary)
         except UsageError as error:
-            left_out[name] = str(error).split(": ", 1)[1]
+            left_out[name] = error.said
             continue
         if masker.can_merge and name == task.masker_name:
             merge = (cfg.mask_multiple_length, cfg.mask_stdev)

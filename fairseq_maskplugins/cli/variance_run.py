@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 import torch
 
+from ..compat import is_inference_copy
 from ..decoupled_mlm.apply import PLAN_KEY
 from ..decoupled_mlm.criterion import DecoupledMLMCriterion
 from ..decoupled_mlm.plan import Planner
@@ -29,7 +30,8 @@ def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
     task = loaded.task
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     model, criterion = loaded.model.to(device), loaded.criterion.to(device)
-    chosen = [p for name, p in model.named_parameters() if p.requires_grad and re.search(args.params, name)]
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad and not is_inference_copy(name)]
+    chosen = [p for name, p in trained if re.search(args.params, name)]
     if not chosen:
         raise UsageError(f"--params {args.params} matches none of the model's parameters")
     if any(name.split("@")[0] == "mapnet" for name in args.maskers):

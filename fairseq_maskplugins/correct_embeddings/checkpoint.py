@@ -5,17 +5,13 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 
-from ..errors import UsageError
+from ..errors import CheckpointError, UsageError
 from .correct import Shares, correct, read_shares
 
 RECORD = "correct_embeddings"
 EMBEDDING = "embed_tokens.weight"
 HEADS = ("lm_head.weight", "output_projection.weight", "embed_out.weight")
 SPECIALS = 4  # <s>, padding, </s> and <unk> lead every fairseq dictionary
-
-
-class CheckpointError(UsageError):
-    """A checkpoint that can't be corrected. Its file is not named: who has read it knows its name."""
 
 
 class Report(NamedTuple):
@@ -64,8 +60,7 @@ def shares_of(state: Dict[str, Any]) -> Optional[Shares]:
     except CheckpointError:
         raise
     except UsageError as error:
-        reason = str(error).split(": ", 1)[1]
-        raise CheckpointError(f"the rates it records can't be read ({reason}): {advice}") from error
+        raise CheckpointError(f"the rates it records can't be read ({error.said}): {advice}") from error
 
 
 def _find(names: List[str], what: str) -> str:

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..files import require_file
 from ..pieces import read_piece
 from ..rng import RowDraws
-from ..vocabulary import Vocabulary
+from ..vocabulary import Vocabulary, is_padding_word
 from .apply import PLAN_KEY
 from .blocks import TokenStream, pad_rows
 from .plan import Planner
@@ -36,10 +36,10 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
     special[: dictionary.nspecial] = True
     # a dictionary file may list a special again, marked to overwrite the first
     special[[i for i, symbol in enumerate(dictionary.symbols) if symbol in SPECIALS]] = True
-    filler = np.array([symbol.startswith("madeupword") for symbol in dictionary.symbols])
+    filler = np.array([is_padding_word(symbol) for symbol in dictionary.symbols])
     replacements = np.flatnonzero(~special & ~filler)
     if len(replacements) == 0:
-        raise UsageError("the dictionary has no words, only specials: dict.txt is empty")
+        raise UsageError("dict.txt: holds no words, only specials")
     cumulative = None
     if by_frequency:
         counts = np.asarray(dictionary.count, dtype=np.float64)[replacements]

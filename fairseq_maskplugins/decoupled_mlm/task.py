@@ -17,7 +17,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMTask
 
 from ..compat import load_dictionary, release_workers
-from ..errors import UsageError
+from ..errors import UsageError, naming
 from ..maskers.base import MASKERS, build_masker, on_register
 from .apply import PLAN_KEY, mask_sample
 from .dataset import REMEDY, MaskPlanDataset, build_blocks, build_vocabulary, require_data
@@ -79,7 +79,8 @@ class DecoupledMLMTask(MaskedLMTask):
         """Draws mask plans. Built when data is loaded, so that inference needs no ``--bpe`` files."""
         if self._planner is None:
             cfg = self.cfg
-            vocabulary = build_vocabulary(self.dictionary, cfg.freq_weighted_replacement, cfg.bpe_config)
+            with naming({"dict.txt": os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")}):
+                vocabulary = build_vocabulary(self.dictionary, cfg.freq_weighted_replacement, cfg.bpe_config)
             masker = build_masker(self.masker_name, cfg, vocabulary)
             if not masker.can_merge and (cfg.mask_multiple_length != 1 or cfg.mask_stdev != 0):
                 raise UsageError(

@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, List, Optional
 
-from ..correct_embeddings.checkpoint import CheckpointError
+from ..errors import CheckpointError
 from .weights import HEADS, Shape, Tensors, base_name
 
 RECORD = "fairseq_maskplugins"  # our own entry in config.json

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from ..correct_embeddings.checkpoint import CheckpointError, option_of
-from ..errors import UsageError
+from ..correct_embeddings.checkpoint import option_of
+from ..errors import CheckpointError, UsageError
 from .config import check_representable, make_config
 from .folder import check_sizes
 from .tokenizer import MASK, SPECIALS, Built, to_json

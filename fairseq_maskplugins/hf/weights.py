@@ -5,7 +5,8 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from ..correct_embeddings.checkpoint import CheckpointError
+from ..compat import is_inference_copy
+from ..errors import CheckpointError
 
 Tensors = Dict[str, torch.Tensor]
 ENCODER = "encoder.sentence_encoder."
@@ -28,8 +29,6 @@ _NORMS = {  # by whether the norms stand before the blocks
     True: {"self_attn_layer_norm": "attention.LayerNorm", "final_layer_norm": "intermediate.LayerNorm"},
 }
 _LM = {"dense": "dense", "layer_norm": "layer_norm"}
-# fairseq 0.12.2 keeps copies of every layer's weights for a fused inference path, made anew when a checkpoint is loaded
-_COPIES = re.compile(r"\blayers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 _LEFT_OUT = ("mae_decoder.", ENCODER + "version", ENCODER + "embed_positions._float_tensor")
 
 
@@ -57,7 +56,7 @@ def modernise(model: Tensors) -> Tensors:
         if merged:
             for part, piece in zip("qkv", tensor.chunk(3)):
                 new[f"{merged[1]}{part}_proj.{merged[2]}"] = piece.clone()
-        elif not _COPIES.search(name):
+        elif not is_inference_copy(name):
             new[name] = tensor
     return new
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..compat import disable_inference_path
 from ..drop_token.keep import Kept
 from ..drop_token.model import PackedRobertaModel, add_checkpointing_options, register_architectures
-from ..errors import UsageError
+from ..errors import CheckpointError, UsageError
 from .decode import MaskedDecoder, pack_visible
 from .register import DECODER
 
@@ -105,8 +105,8 @@ def _check_sizes(ours: Dict[str, Tensor], theirs: Dict[str, Tensor]) -> None:
     """Refuse a checkpoint's decoder of other sizes. Fairseq's generations may differ in what else is in it."""
     layers = [{key.split(".layers.")[1].split(".")[0] for key in one if ".layers." in key} for one in (ours, theirs)]
     if layers[0] != layers[1] or any(ours[key].shape != theirs[key].shape for key in ours.keys() & theirs.keys()):
-        raise UsageError(
-            "the checkpoint's MAE decoder has other sizes than this one: give the --decoder-layers, "
+        raise CheckpointError(
+            "its MAE decoder has other sizes than this one: give the --decoder-layers, "
             "--decoder-embed-dim, --decoder-ffn-embed-dim and --decoder-attention-heads that it was trained with"
         )
 

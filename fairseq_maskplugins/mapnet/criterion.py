@@ -13,7 +13,7 @@ from omegaconf import II
 from ..decoupled_mlm.apply import PLAN_KEY
 from ..decoupled_mlm.criterion import DecoupledMLMCriterion, DecoupledMLMCriterionConfig
 from ..decoupled_mlm.task import find_embedding
-from ..errors import UsageError
+from ..errors import CheckpointError, UsageError
 from .kinds import DECILES, frequency_deciles, sum_by_group
 from .options import check_options
 from .preference import Preference, compare_masks
@@ -115,8 +115,8 @@ class MapNetCriterion(DecoupledMLMCriterion):
             return None
         ours = {name: value.shape for name, value in self.state_dict().items() if name != EXTRA_STATE}
         if ours != {name: value.shape for name, value in state_dict.items() if name != EXTRA_STATE}:
-            raise UsageError(
-                "the checkpoint's MAP-Net proposer has other sizes than this one: give the --mapnet-layers, "
+            raise CheckpointError(
+                "its MAP-Net proposer has other sizes than this one: give the --mapnet-layers, "
                 "--mapnet-embed-dim, --mapnet-attention-heads and --mapnet-share-embeddings that it was trained with"
             )
         scale = torch.tensor(self.proposer.scale, dtype=torch.float64)

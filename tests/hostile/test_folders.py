@@ -243,7 +243,7 @@ def import_edited(edit, exported, tmp_path, *options):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_folders(name, exported, tmp_path):
-    check_line(import_edited(FOLDERS[name], exported, tmp_path))
+    check_line(import_edited(FOLDERS[name], exported, tmp_path), tmp_path / "hf")
 
 
 def test_the_exported_folder_is_read(exported, tmp_path):

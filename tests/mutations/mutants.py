@@ -97,8 +97,8 @@ MUTANTS = [
     _mutant(
         "padding words of the dictionary are drawn as random tokens",
         "decoupled_mlm/dataset.py",
-        'symbol.startswith("madeupword")',
-        'symbol.startswith("filler")',
+        "is_padding_word(symbol) for symbol",
+        "False for symbol",
         "dataset",
         "task",
     ),
