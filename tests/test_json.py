@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from fairseq_maskplugins.cli.as_json import reporting, to_json
 from fairseq_maskplugins.cli.cli_fill_mask import show_entries
 from fairseq_maskplugins.cli.main import main
-from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
+from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.show_masks.measure import Token
 
 MAPNET = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --mapnet-warmup-updates 0 --max-update 2".split()

@@ -10,7 +10,7 @@ from helpers import draw_plan, make_planner
 from reference.plan_reference import units_of
 
 from fairseq_maskplugins.cli import main
-from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
+from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.pieces import read_piece
 from fairseq_maskplugins.pmi_build import build_list, write_list

@@ -57,7 +57,7 @@ def test_bad_options(options, message, data_bin):
 def test_tokenizer_without_words(data_bin):
     from fairseq.data import Dictionary
 
-    from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
+    from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 
     dictionary = Dictionary.load(str(data_bin / "dict.txt"))
     dictionary.add_symbol("<mask>")

@@ -9,6 +9,7 @@ import pytest
 PACKAGE = harness.USER_DIR
 ADAPTERS = {
     "dataset.py",
+    "dictionary.py",
     "task.py",
     "criterion.py",
     "model.py",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
+from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.maskers import MaskerConfig, WholeWordMasker
 from fairseq_maskplugins.maskers.runs import starts_after_gap
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
-from ..decoupled_mlm.dataset import build_vocabulary, require_tokenizer_files
+from ..decoupled_mlm.dictionary import build_vocabulary, require_tokenizer_files
 from ..decoupled_mlm.task import check_model
 from ..errors import UsageError, naming
 from ..files import require_file

@@ -1,48 +1,27 @@
 """``maskplugins pmi stats``: how a list fits a text, and how often its phrases are masked whole."""
 
 import argparse
-import os
 import sys
 from dataclasses import fields, make_dataclass
-from functools import partial
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, List
 
 import numpy as np
-from fairseq.data import Dictionary, data_utils, encoders
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.registry import REGISTRIES
-from omegaconf import MISSING, OmegaConf
 
-from ..compat import load_dictionary
 from ..decoupled_mlm.blocks import pad_rows
-from ..decoupled_mlm.dataset import (
-    build_blocks,
-    build_vocabulary,
-    open_stream,
-    require_data,
-    require_tokenizer_files,
-)
 from ..decoupled_mlm.plan import BUDGETS, Planner
 from ..decoupled_mlm.register import copy_field
-from ..errors import UsageError, naming
+from ..errors import UsageError
 from ..maskers.base import MASKERS, build_masker
-from ..maskers.pmi import UNITS, token_begins
-from ..pmi_build.rows import Word, number_words, read_words, split_rows
+from ..maskers.pmi import UNITS
 from ..pmi_build.stats import Measured, count_covered, count_masked, find_occurrences, read_list, uniform_probability
-from ..pmi_build.text import find_files, read_batches
-from ..pmi_build.words import MODES, WordSplitter
-from ..vocabulary import Vocabulary
+from ..pmi_build.words import MODES
 from .as_json import add_json_option, reporting
+from .pmi_rows import Rows, bpe_configs, read_data, read_text
 
 BATCH = 256
 BASE_RATE = 0.15
-
-
-class Rows(NamedTuple):
-    vocabulary: Vocabulary
-    words: List[List[Word]]
-    tokens: List[np.ndarray]  # without <s>
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,12 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for entry in MASKERS.values():
         options = [(f.name, f.type, copy_field(f)) for f in fields(entry.config)]
         _borrow(parser, make_dataclass("MaskerOptions", options, bases=(FairseqDataclass,)))
-    for config in _bpe_configs().values():
+    for config in bpe_configs().values():
         _borrow(parser, config)
-
-
-def _bpe_configs() -> Dict[str, type]:
-    return {name: cls for name, cls in REGISTRIES["bpe"]["dataclass_registry"].items() if cls is not None}
 
 
 def _borrow(parser: argparse.ArgumentParser, config: type) -> None:
@@ -120,7 +95,7 @@ def _report(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         raise UsageError("DATA and --text can't go together: give one")
     if args.pmi_vocab is None:
         args.pmi_vocab = args.list
-    rows = _read_text(args) if args.text is not None else _read_data(args)
+    rows = read_text(args) if args.text is not None else read_data(args)
     # a masker that can't be built is told before anything is measured
     planners = {name: Planner(build_masker(name, args, rows.vocabulary), args.mask_budget) for name in args.masker}
     found = find_occurrences(rows.words, phrases)
@@ -175,91 +150,3 @@ def _count(
         ids = np.arange(begin, begin + len(batch))
         masked += count_masked(planner, tokens, ids, here, rates, args.seed, args.epochs)
     return Measured(name, rates, masked, args.epochs * len(found))
-
-
-def _spread(count: int, wanted: int) -> np.ndarray:
-    """Up to ``wanted`` of ``count`` numbers, evenly spaced; 0 for all."""
-    if wanted == 0 or wanted >= count:
-        return np.arange(count)
-    return np.arange(wanted) * count // wanted
-
-
-def _read_text(args: argparse.Namespace) -> Rows:
-    model = args.sentencepiece_model if args.words == "sentencepiece" else None
-    model = None if model == MISSING else model
-    splitter = WordSplitter(args.words, args.keep_case, model)
-    lines = [
-        row
-        for path in find_files(args.text)
-        for text in read_batches(path)
-        for row in split_rows(text, splitter, args.tokens_per_sample - 1)
-    ]
-    if not lines:
-        raise UsageError(f"--text {args.text[0]}: holds no words")
-    return Rows(*number_words([lines[i] for i in _spread(len(lines), args.rows)]))
-
-
-def _read_data(args: argparse.Namespace) -> Rows:
-    path = os.path.join(args.data, "dict.txt")
-    dictionary = load_dictionary(path, "DATA must be a directory that fairseq-preprocess wrote")
-    dictionary.add_symbol("<mask>")
-    path = os.path.join(args.data, args.split)
-    require_data(path)
-    try:
-        dataset = data_utils.load_indexed_dataset(path, dictionary)
-    except Exception as error:  # whatever a damaged file leads to
-        raise UsageError(f"{path}: can't read the data: {' '.join(str(error).split())}") from None
-    if dataset is None or len(dataset) == 0:
-        raise UsageError(f"{path}.bin: no such data set, or an empty one; fairseq-preprocess writes them")
-    bpe = _bpe_config(args)
-    with naming({"dict.txt": os.path.join(args.data, "dict.txt")}):
-        vocabulary = build_vocabulary(dictionary, False, bpe)
-    find_begins, decode = _tokenizer(dictionary, vocabulary, bpe, args.pmi_unit)
-    stream = open_stream(dataset, path)
-    try:
-        blocks = build_blocks(dataset.sizes, args.sample_break_mode, args.tokens_per_sample - 1)
-    except ValueError as error:
-        raise UsageError(f"--sample-break-mode {args.sample_break_mode}: {error}") from None
-    tokens = [np.array(stream.read(*blocks[i])) for i in _spread(len(blocks), args.rows)]
-    if max(int(row.max()) for row in tokens if len(row)) >= len(vocabulary):
-        raise UsageError(f"{path}: holds ids that dict.txt does not have; preprocess the data with this dictionary")
-    return Rows(vocabulary, list(_words(tokens, vocabulary, find_begins, decode, args.keep_case)), tokens)
-
-
-def _words(tokens: List[np.ndarray], vocabulary: Vocabulary, find_begins: Any, decode: Any, keep: bool) -> Iterator:
-    for row in tokens:
-        words = read_words(row, find_begins(row), vocabulary.maskable, decode, keep)
-        yield [word._replace(first=word.first + 1, end=word.end + 1) for word in words]  # <s> comes before
-
-
-def _bpe_config(args: argparse.Namespace) -> Any:
-    if args.bpe is None:
-        return None
-    if args.bpe not in encoders.BPE_REGISTRY:
-        raise UsageError(f"--bpe must be one of {', '.join(sorted(encoders.BPE_REGISTRY))}, got {args.bpe!r}")
-    config = _bpe_configs().get(args.bpe)
-    if config is None:
-        return args.bpe
-    names = [f.name for f in fields(config) if not f.name.startswith("_")]
-    return OmegaConf.create({"_name": args.bpe, **{name: getattr(args, name) for name in names}})
-
-
-def _tokenizer(dictionary: Dictionary, vocabulary: Vocabulary, bpe: Any, unit: str) -> Tuple[Any, Any]:
-    """Functions that say where words begin in a row of ids, and what the text of some tokens is."""
-    symbols = dictionary.symbols
-    if bpe is None:
-        return lambda ids: np.ones(len(ids), dtype=bool), lambda ids: " ".join(symbols[i] for i in ids)
-    require_tokenizer_files(bpe)
-    encoder = encoders.build_bpe(bpe)
-    known: Dict[Tuple[int, ...], str] = {}
-
-    def decode(ids: Tuple[int, ...]) -> str:
-        if ids not in known:
-            known[ids] = encoder.decode(" ".join(symbols[i] for i in ids))
-        return known[ids]
-
-    if unit == "token":
-        empty = np.array([not piece for piece in vocabulary.find_pieces()]) & vocabulary.maskable
-        return partial(token_begins, empty), decode
-    begins = vocabulary.find_word_begins()  # tells what is wrong with the tokenizer, if anything is
-    return lambda ids: begins[ids], decode

@@ -1,19 +1,16 @@
 """The data set of ``--task decoupled_mlm``: reads blocks, and gives every row its mask plan in the data worker."""
 
-from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, FairseqDataset, encoders
+from fairseq.data import FairseqDataset
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from ..compat import complete_batches
 from ..errors import UsageError
 from ..files import require_file
-from ..pieces import read_piece
 from ..rng import RowDraws
-from ..vocabulary import Vocabulary, is_padding_word
 from .apply import PLAN_KEY
 from .blocks import TokenStream, pad_rows
 from .plan import Planner
@@ -21,91 +18,6 @@ from .plan import Planner
 Item = Tuple[int, np.ndarray]
 
 REMEDY = "remove the word <mask> from the text and preprocess it again"
-SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-
-
-def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vocabulary:
-    """The facts about a dictionary (with ``<mask>`` added) that masking needs.
-
-    Args:
-        by_frequency: random replacements follow the dictionary's counts (``--freq-weighted-replacement``).
-        bpe: configuration of ``--bpe``, or None.
-    """
-    size = len(dictionary)
-    special = np.zeros(size, dtype=bool)
-    special[: dictionary.nspecial] = True
-    # a dictionary file may list a special again, marked to overwrite the first
-    special[[i for i, symbol in enumerate(dictionary.symbols) if symbol in SPECIALS]] = True
-    filler = np.array([is_padding_word(symbol) for symbol in dictionary.symbols])
-    replacements = np.flatnonzero(~special & ~filler)
-    if len(replacements) == 0:
-        raise UsageError("dict.txt: holds no words, only specials")
-    cumulative = None
-    if by_frequency:
-        counts = np.asarray(dictionary.count, dtype=np.float64)[replacements]
-        if counts.sum() <= 0:
-            raise UsageError("--freq-weighted-replacement needs counts in dict.txt, all of them are 0")
-        cumulative = np.cumsum(counts) / counts.sum()
-    pieces = None if bpe is None else _Pieces(dictionary, bpe, special | filler)
-    return Vocabulary(
-        pad=dictionary.pad(),
-        bos=dictionary.bos(),
-        eos=dictionary.eos(),
-        mask=dictionary.index("<mask>"),
-        maskable=~special,
-        replacements=replacements,
-        cumulative=cumulative,
-        find_word_begins=None if pieces is None else pieces.find_word_begins,
-        find_pieces=partial(_read_symbols, dictionary.symbols, special) if pieces is None else pieces.find_pieces,
-    )
-
-
-def _read_symbols(symbols: List[str], special: np.ndarray) -> List[bytes]:
-    """Without a tokenizer an entry's text is the entry."""
-    return [b"" if special[i] else symbol.encode("utf-8") for i, symbol in enumerate(symbols)]
-
-
-class _Pieces:
-    """What ``--bpe`` knows of the dictionary's entries. Its model is loaded when something is asked for, once."""
-
-    def __init__(self, dictionary: Dictionary, bpe: Any, outside: np.ndarray):
-        self.symbols, self.bpe, self.outside = dictionary.symbols, bpe, outside
-        self.name = bpe if isinstance(bpe, str) else bpe.get("_name")
-        self._encoder: Any = None
-
-    def __getstate__(self) -> Dict[str, Any]:
-        # data workers that are spawned ask nothing; neither every tokenizer nor fairseq's configuration can be pickled
-        return {**self.__dict__, "bpe": self.name, "_encoder": None}
-
-    def _load(self) -> Any:
-        if self._encoder is None:
-            require_tokenizer_files(self.bpe)
-            try:
-                self._encoder = encoders.build_bpe(self.bpe)
-            except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                raise UsageError(f"--bpe {self.name}: can't load it: {reason}")
-        return self._encoder
-
-    def _ask(self, question: Callable[[str], Any], special: Any) -> List[Any]:
-        """Answers for all entries; ``special`` for those that are no pieces."""
-        answers = []
-        for symbol, outside in zip(self.symbols, self.outside):
-            try:
-                answers.append(special if outside else question(symbol))
-            except (ValueError, KeyError, TypeError) as error:
-                raise UsageError(f"--bpe {self.name} does not know {symbol!r} of dict.txt: is it the data's? ({error})")
-        return answers
-
-    def find_word_begins(self) -> np.ndarray:
-        encoder = self._load()
-        if not hasattr(encoder, "is_beginning_of_word"):
-            raise UsageError(f"--bpe {self.name} does not say where words begin, so whole words can't be masked")
-        return np.array(self._ask(encoder.is_beginning_of_word, True))
-
-    def find_pieces(self) -> List[bytes]:
-        encoder = self._load()
-        return self._ask(lambda symbol: read_piece(self.name, encoder, symbol), b"")
 
 
 def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.ndarray:
@@ -124,13 +36,6 @@ def require_data(path: str) -> None:
     """Refuse devices and pipes in the place of ``PATH.bin`` and ``PATH.idx``: fairseq would wait for them."""
     for ending in (".bin", ".idx"):
         require_file(path + ending)
-
-
-def require_tokenizer_files(bpe: Any) -> None:
-    """Refuse devices and pipes among the files of a configuration of ``--bpe``."""
-    for name, value in bpe.items() if hasattr(bpe, "items") else ():
-        if isinstance(value, str) and not name.startswith("_"):
-            require_file(value, f"--{name.replace('_', '-')} ")
 
 
 def open_stream(dataset: Any, path: str) -> TokenStream:
@@ -280,3 +185,24 @@ class MaskPlanDataset(FairseqDataset):
         if (tokens == vocabulary.mask).any():
             row = ids[np.argwhere(tokens == vocabulary.mask)[0, 0]]
             raise UsageError(f"{self.path}: row {row} holds <mask> itself; {REMEDY}")
+
+
+def check_stream(dataset: MaskPlanDataset, size: int, forbidden: Optional[int], chunk: int = 1 << 24) -> None:
+    """Refuse data that holds an id which the dictionary does not have, or ``<mask>`` itself (``forbidden``, given where
+    the dictionary file has it). Data that is not memory-mapped is checked batch by batch as it is read."""
+    stream = dataset.stream
+    for begin in range(0, 0 if stream.buffer is None else len(stream.buffer), chunk):
+        part = stream.buffer[begin : begin + chunk]
+        wrong = part >= size if part.max() >= size else None
+        if wrong is None and forbidden is not None:
+            wrong = part == forbidden
+        if wrong is None or not wrong.any():
+            continue
+        token = int(np.flatnonzero(wrong)[0])
+        line = int(np.searchsorted(stream.ends, begin + token, side="right")) + 1
+        if part[token] == forbidden:
+            raise UsageError(f"{dataset.path}: line {line} of the text holds <mask> itself; {REMEDY}")
+        raise UsageError(
+            f"{dataset.path}: line {line} holds token id {part[token]}, the dictionary has only {size} entries; "
+            "preprocess the data with this dictionary"
+        )

@@ -7,7 +7,6 @@ import os
 import weakref
 from typing import Any, Dict, Optional
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary, data_utils
@@ -18,10 +17,12 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 
 from ..compat import load_dictionary, release_workers
 from ..errors import UsageError, naming
-from ..maskers.base import MASKERS, build_masker, on_register
+from ..maskers.base import build_masker, on_register
 from .apply import PLAN_KEY, mask_sample
-from .dataset import REMEDY, MaskPlanDataset, build_blocks, build_vocabulary, require_data
-from .plan import BUDGETS, Planner
+from .dataset import MaskPlanDataset, build_blocks, check_stream, require_data
+from .dictionary import build_vocabulary
+from .options import check_options
+from .plan import Planner
 from .rates import Rates, build_schedule
 from .register import TASK_NAME, build_config, refresh_config
 
@@ -52,7 +53,7 @@ class DecoupledMLMTask(MaskedLMTask):
             cfg.prediction_rate_final,
             cfg.max_update or 0,
         )
-        _check_options(cfg)
+        check_options(cfg)
         if self.schedule.max_copies > cfg.tokens_per_sample:
             raise UsageError(
                 f"--prediction-rate over --corruption-rate makes {self.schedule.max_copies:g} copies of each row, more than "
@@ -106,7 +107,7 @@ class DecoupledMLMTask(MaskedLMTask):
         blocks = build_blocks(dataset.sizes, self.cfg.sample_break_mode, self.cfg.tokens_per_sample - 1)
         copies = self.schedule.max_copies * self.masks_per_row
         loaded = MaskPlanDataset(dataset, blocks, planner, self.cfg.seed, copies, path)
-        _check_stream(loaded, len(self.dictionary), self.mask_idx if self.mask_in_dictionary else None)
+        check_stream(loaded, len(self.dictionary), self.mask_idx if self.mask_in_dictionary else None)
         logger.info(f"loaded {len(loaded)} blocks from: {path}")
         self._let_go(self.datasets.get(split))
         self.datasets[split] = loaded
@@ -208,71 +209,6 @@ def check_model(model: torch.nn.Module, cfg: Any) -> None:
         raise UsageError(
             f"--arch must be a masked language model (roberta_base and its like): {getattr(cfg, 'arch', cfg)} does not "
             "take the positions to predict"
-        )
-
-
-def _check_options(cfg: Any) -> None:
-    p_random, p_same = cfg.random_token_prob, cfg.leave_unmasked_prob
-    for name, value in (("--random-token-prob", p_random), ("--leave-unmasked-prob", p_same)):
-        if not 0.0 <= value <= 1.0:
-            raise UsageError(f"{name} must lie in [0, 1], got {value:g}")
-    if p_random + p_same > 1.0 + 1e-9:
-        raise UsageError(
-            f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {p_random:g} + {p_same:g}"
-        )
-    if cfg.masker not in MASKERS:
-        raise UsageError(f"--masker must be one of {', '.join(sorted(MASKERS))}, got {cfg.masker!r}")
-    if cfg.mask_whole_words and cfg.masker not in ("uniform", "whole_word"):
-        raise UsageError(f"--mask-whole-words is --masker whole_word, and can't go with --masker {cfg.masker}")
-    if cfg.mask_budget is not None and cfg.mask_budget not in BUDGETS:
-        raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {cfg.mask_budget!r}")
-    if cfg.mask_multiple_length < 1:
-        raise UsageError(f"--mask-multiple-length must be at least 1, got {cfg.mask_multiple_length}")
-    if not 0.0 <= cfg.mask_stdev < float("inf"):
-        raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
-    if cfg.tokens_per_sample < 2:
-        raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
-    if cfg.tokens_per_sample >= 2**31:
-        raise UsageError(f"--tokens-per-sample must be below 2^31, got {cfg.tokens_per_sample}")
-    if getattr(cfg, "tpu", False):
-        advice = ""
-        if getattr(cfg, "bf16", False):
-            advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true"
-        raise UsageError(f"--tpu can't go with --task decoupled_mlm{advice}")
-    if getattr(cfg, "pipeline_model_parallel", False):
-        raise UsageError(
-            "--pipeline-model-parallel can't go with --task decoupled_mlm: no masked language model has it"
-        )
-    if (getattr(cfg, "model_parallel_size", 1) or 1) > 1:
-        raise UsageError(
-            f"--model-parallel-size must be 1 with --task decoupled_mlm, whose losses need whole logits, got "
-            f"{cfg.model_parallel_size}"
-        )
-    for name in ("skip_masking", "d2v2_multi"):
-        if getattr(cfg, name, False):
-            raise UsageError(
-                f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm"
-            )
-
-
-def _check_stream(dataset: MaskPlanDataset, size: int, forbidden: Optional[int], chunk: int = 1 << 24) -> None:
-    """Refuse data that holds an id which the dictionary does not have, or ``<mask>`` itself (``forbidden``, given where
-    the dictionary file has it). Data that is not memory-mapped is checked batch by batch as it is read."""
-    stream = dataset.stream
-    for begin in range(0, 0 if stream.buffer is None else len(stream.buffer), chunk):
-        part = stream.buffer[begin : begin + chunk]
-        wrong = part >= size if part.max() >= size else None
-        if wrong is None and forbidden is not None:
-            wrong = part == forbidden
-        if wrong is None or not wrong.any():
-            continue
-        token = int(np.flatnonzero(wrong)[0])
-        line = int(np.searchsorted(stream.ends, begin + token, side="right")) + 1
-        if part[token] == forbidden:
-            raise UsageError(f"{dataset.path}: line {line} of the text holds <mask> itself; {REMEDY}")
-        raise UsageError(
-            f"{dataset.path}: line {line} holds token id {part[token]}, the dictionary has only {size} entries; "
-            "preprocess the data with this dictionary"
         )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_maskplugins.decoupled_mlm.apply import PLAN_KEY, mask_sample
-from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
+from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.plan import BUDGETS, select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.rng import RowDraws

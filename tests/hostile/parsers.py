@@ -27,7 +27,7 @@ from fairseq_maskplugins.child_tuning import maskfile, show
 from fairseq_maskplugins.cli.cli_fill_mask import encode_around_masks
 from fairseq_maskplugins.cli.variance_run import parse_mix
 from fairseq_maskplugins.compat import load_dictionary
-from fairseq_maskplugins.decoupled_mlm.dataset import build_vocabulary
+from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.rates import build_schedule
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.hf.folder import check_sizes, read_json_object

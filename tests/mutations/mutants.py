@@ -80,7 +80,7 @@ MUTANTS = [
     ),
     _mutant(
         "specials are masked",
-        "decoupled_mlm/dataset.py",
+        "decoupled_mlm/dictionary.py",
         "maskable=~special,",
         "maskable=np.ones(size, dtype=bool),",
         "dataset",
@@ -88,7 +88,7 @@ MUTANTS = [
     ),
     _mutant(
         "a special that the dictionary lists again is masked",
-        "decoupled_mlm/dataset.py",
+        "decoupled_mlm/dictionary.py",
         "special[[i for i, symbol in enumerate(dictionary.symbols) if symbol in SPECIALS]] = True",
         "pass",
         "dataset",
@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     _mutant(
         "padding words of the dictionary are drawn as random tokens",
-        "decoupled_mlm/dataset.py",
+        "decoupled_mlm/dictionary.py",
         "is_padding_word(symbol) for symbol",
         "False for symbol",
         "dataset",
