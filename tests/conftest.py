@@ -23,7 +23,7 @@ ONCE = {
     *("test_pmi_build.py", "test_pmi_cache.py", "test_pmi_chinese.py", "test_pmi_stats.py", "test_quickstart.py"),
     *("test_data.py", "test_devices.py", "test_edges_masks.py", "test_edges_rates.py", "test_folders.py"),
     *("test_fuzz.py", "test_json.py", "test_lists.py", "test_mutations.py", "test_ranks.py", "test_repeat.py"),
-    *("test_tools.py", "test_tools_refused.py"),
+    *("test_data_directories.py", "test_places.py", "test_tools.py", "test_tools_refused.py"),
 }
 
 

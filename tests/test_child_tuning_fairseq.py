@@ -274,7 +274,7 @@ def test_damaged_mask_files(tmp_path):
 
 
 def test_writing_fails_clean(tmp_path):
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="no/m: can't write it: No such file"):
         maskfile.write(str(tmp_path / "no" / "m"), "mask", {}, {"parameters": []})
 
 

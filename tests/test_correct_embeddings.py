@@ -183,11 +183,13 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
     files = sorted(tmp_path.iterdir())
     out = tmp_path / "out.pt"
     for arguments, text in (
-        ((source, source), f"{source}: OUT must be another file than IN"),
-        ((source, "in.pt"), "in.pt: OUT must be another file than IN"),
-        ((source, tmp_path / "link.pt"), "link.pt: OUT must be another file than IN"),
-        ((source, tmp_path / "hard.pt"), "hard.pt: OUT must be another file than IN"),
-        ((source, tmp_path / "folder"), "folder: is a folder; OUT must be a file"),
+        ((source, source), f"OUT {source}: is one of the files to read"),
+        ((source, "in.pt"), "OUT in.pt: is one of the files to read"),
+        ((source, tmp_path / "link.pt"), "link.pt: is one of the files to read"),
+        ((source, tmp_path / "hard.pt"), "hard.pt: is one of the files to read"),
+        ((source, tmp_path / "folder"), "folder: is a folder, expected a file's name"),
+        ((source, "new.pt/"), "OUT new.pt/: is a folder, expected a file's name"),
+        ((source, "dict.txt", "--dict", "dict.txt"), "OUT dict.txt: is one of the files to read"),
         ((source, tmp_path / "nowhere" / "out.pt"), "nowhere does not exist"),
         (("once.pt", out), "^fairseq_maskplugins: once.pt: its embeddings are corrected already"),
         (("missing.pt", out), "missing.pt: no such checkpoint"),

@@ -286,7 +286,7 @@ def test_select_does_not_write_over_the_values(tmp_path):
     path = str(tmp_path / "values")
     manifest = {"parameters": [{"name": "a", "shape": [4], "covered": True}]}
     maskfile.write(path, "fisher", {"a": np.arange(4, dtype=np.float32)}, manifest)
-    with pytest.raises(UsageError, match="two files"):
+    with pytest.raises(UsageError, match="is one of the files to read"):
         main(["fisher", "select", "--fisher", path, "--reserve-p", "0.5", "--mask", path])
     assert maskfile.read(path, "fisher")[1]["a"].tolist() == [0, 1, 2, 3]
 

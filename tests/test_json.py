@@ -89,7 +89,7 @@ def test_tokenizers_that_are_refused(corpus, checkpoint, tmp_path, capsys):
     (tmp_path / "encoder.json").write_text("{}")
     (tmp_path / "vocab.bpe").write_text("#version\n")
     files = ["--gpt2-encoder-json", str(tmp_path / "encoder.json"), "--gpt2-vocab-bpe", str(tmp_path / "vocab.bpe")]
-    with pytest.raises(ValueError, match="--bpe: this tokenizer can't encode 'a <mask>': KeyError"):
+    with pytest.raises(ValueError, match="--bpe gpt2: this tokenizer can't encode 'a <mask>': KeyError"):
         main(["fill-mask", str(checkpoint), str(corpus / "bin"), "a <mask>", "--bpe", "gpt2", *files])
 
 

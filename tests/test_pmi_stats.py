@@ -183,6 +183,12 @@ def test_data_and_text_agree_with_the_builder(corpus, tmp_path, capsys):
         ("{dir}/list {bin} --tokens-per-sample 1", "--tokens-per-sample must be at least 2, got 1"),
         ("{dir}/list {bin} --split nine", r"nine\.bin: no such data set"),
         ("{dir}/list {bin} --bpe nine", "--bpe must be one of .*sentencepiece.*, got 'nine'"),
+        ("{dir}/list {bin} --bpe sentencepiece", "--bpe sentencepiece needs --sentencepiece-model"),
+        (
+            "{dir}/list {bin} --bpe sentencepiece --sentencepiece-model {dir}/none",
+            "--bpe sentencepiece: can't load the tokenizer: OSError",
+        ),
+        ("{dir}/list {bin} --bpe subword_nmt", "--bpe subword_nmt needs --bpe-codes"),
         ("{dir}/list {bin} --mask-budget most", "--mask-budget must be one of exact, whole, got 'most'"),
         ("{dir}/list {dir}", r"dict\.txt: no such file"),
         ("{dir}/list --text {dir}/empty", "holds no words"),

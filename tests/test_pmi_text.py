@@ -140,8 +140,10 @@ def test_text_that_repeats_itself_is_unpacked_in_parts(tmp_path):
         ("- --coverage 0.5", "--coverage reads the text twice"),
         ("{dir}/text", "no phrase occurs 11 times in 2 words"),
         ("{dir}/* --output {dir}/text", "--output .*/text: is one of the files to read"),
-        ("{dir}/text --output {dir}", "--output .*: is a directory"),
-        ("{dir}/text --output {dir}/none/list", "--output .*: there is no directory .*/none"),
+        ("{dir}/text --output {dir}", "--output .*: is a folder"),
+        ("{dir}/text --output {dir}/list/", "--output .*/list/: is a folder"),
+        ("{dir}/text --master local", "--master is for --engine spark, and --engine is duckdb"),
+        ("{dir}/text --output {dir}/none/list", "--output .*/none/list: the folder .*/none does not exist"),
     ],
 )
 def test_bad_arguments_end_in_one_line_and_leave_nothing(tmp_path, options, message):
@@ -151,3 +153,25 @@ def test_bad_arguments_end_in_one_line_and_leave_nothing(tmp_path, options, mess
         main.main(arguments)
     assert "\n" not in str(caught.value)
     assert os.listdir(tmp_path) == ["text"] and (tmp_path / "text").read_text() == "two words\n"
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("two words\n")
+    (tmp_path / "link").symlink_to("text")
+    assert find_files(["text", "te*", "./text", str(tmp_path / "text"), "link"]) == ["./text"]
+
+
+def test_a_folder_whose_name_is_no_utf_8(tmp_path):
+    (tmp_path / "text").write_text("two words\n")
+    arguments = [
+        "pmi",
+        "build",
+        f"{tmp_path}/text",
+        "--output",
+        f"{tmp_path}/list",
+        "--temp-dir",
+        f"{tmp_path}/d\udcff",
+    ]
+    with pytest.raises(UsageError, match=r"--temp-dir must be UTF-8, as DuckDB takes no other names, got '.*udcff'"):
+        main.main(arguments)

@@ -9,7 +9,7 @@ import torch
 
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.saving import write
-from fairseq_maskplugins.saving.endings import explain_failure
+from fairseq_maskplugins.saving.endings import explain_failure, read_patience, restore_patience
 
 WORKER = "fewer --num-workers need less of; run the same command again, it goes on from the last checkpoint"
 
@@ -137,3 +137,31 @@ def test_a_copy_that_fails_leaves_what_was_there(tmp_path):
     with pytest.raises(UsageError, match="last: can't write it: No space left on device"):
         _copy_whole(copy_half)(str(tmp_path / "new"), str(tmp_path / "last"), overwrite=True)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"new": b"new", "last": b"old"}
+
+
+def test_what_early_stopping_has_seen():
+    def counter():
+        """Stands for fairseq's function, which counts in its attributes."""
+
+    def fresh():
+        """Of another process."""
+
+    assert read_patience(None) is None and read_patience(counter) is None
+    counter.best, counter.num_runs = 2, 3
+    found = read_patience(counter)
+    assert found == {"best": 2.0, "waited": 3} and restore_patience(fresh, found, "last.pt") == 3
+    assert read_patience(fresh) == found
+    assert restore_patience(None, found, "last.pt") == 3  # where another program trains
+    for damaged in (
+        3,
+        {},
+        {"best": 1.0},
+        {**found, "best": "2"},
+        {**found, "best": float("nan")},
+        {**found, "waited": -1},
+    ):
+        with pytest.raises(
+            UsageError, match="last.pt: its record of --patience must .*; --reset-meters starts to count anew"
+        ):
+            restore_patience(fresh, damaged, "last.pt")
+    assert read_patience(fresh) == found

@@ -160,7 +160,7 @@ def test_the_page_says_which_maskers_are_left_out(corpus, tmp_path, capsys):
         ("--epoch 9223372036854775808", r"--epoch must be below 2\^31, got 9223372036854775808"),
         ("--split test", "bin/test.bin and .*: no such data set"),
         ("--bpe sentencepiece", "--bpe sentencepiece needs --sentencepiece-model"),
-        ("--html {corpus}/nowhere/page.html", "--html .*page.html: its folder does not exist"),
+        ("--html {corpus}/nowhere/page.html", "--html .*page.html: the folder .*nowhere does not exist"),
         ("--masker pmi " + OPTIONS, "--masker pmi needs --pmi-vocab"),
         ("--mask-prob 0", r"--mask-prob must lie in \(0, 1\], got 0"),
     ],

@@ -42,8 +42,10 @@ def fails_with(message, data, *options, load=("train",)):
         ("--mask-whole-words", "--masker whole_word needs to know where words begin"),
         (
             "--masker whole_word --bpe sentencepiece --sentencepiece-model /no/such",
-            "--bpe sentencepiece: can't load it",
+            "--bpe sentencepiece: can't load the tokenizer: OSError",
         ),
+        ("--masker whole_word --bpe subword_nmt", "--bpe subword_nmt needs --bpe-codes"),
+        ("--masker whole_word --bpe fastbpe", "--bpe fastbpe needs --bpe-codes"),
         ("--tokens-per-sample 65", "--tokens-per-sample must be at most the model's --max-positions, 64, got 65"),
         ("--tokens-per-sample 1", "--tokens-per-sample must be at least 2"),
         ("--mask-multiple-length 0", "--mask-multiple-length must be at least 1, got 0"),

@@ -177,7 +177,7 @@ def test_runs_of_units_are_measured(data_bin):
         ("--rows 10 --groups 4", "--rows must be a multiple of --groups, 4"),
         ("--rates 1.5", r"--rates must lie in \(0, 1\], got 1.5"),
         ("--params (", r"--params \(: no regular expression"),
-        ("--png /nowhere/x.png", "--png /nowhere/x.png: its folder does not exist"),
+        ("--png /nowhere/x.png", "--png /nowhere/x.png: the folder /nowhere does not exist"),
         ("--params nothing --rows 4 --groups 2", "--params nothing matches none of the model's parameters"),
         ("--rows 100000 --groups 2", "--rows must be at most the rows of train"),
         ("--maskers mapnet@2 --rows 4 --groups 2", r"EPS, the uniform share, must lie in \[0, 1\], got '2'"),

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
-from ..files import find_place, replacing, require_file
+from ..files import replacing, require_file
 
 KINDS = ("fisher", "mask")
 VERSION = 1
 
 
-def _safetensors() -> Any:
+def require_safetensors() -> Any:
+    """The library, or one line that says how to get it."""
     try:
         import safetensors
         import safetensors.numpy
@@ -28,23 +29,6 @@ def _safetensors() -> Any:
             "reading and writing masks needs safetensors: pip install 'fairseq_maskplugins[fisher]'"
         ) from None
     return safetensors
-
-
-def check_outputs(paths: Sequence[str], inputs: Sequence[str] = ()) -> None:
-    """Stop before long work where a file could not be written, or would take the place of another one."""
-    _safetensors()
-    taken = {os.path.realpath(path) for path in inputs}
-    for path in paths:
-        folder = os.path.dirname(find_place(path))
-        if not os.path.isdir(folder):
-            raise UsageError(f"{path}: the folder {folder} does not exist")
-        if os.path.isdir(path):
-            raise UsageError(f"{path}: is a folder, expected a file's name")
-        if not os.access(folder, os.W_OK):
-            raise UsageError(f"{path}: can't write into {folder}")
-        if os.path.realpath(path) in taken:
-            raise UsageError(f"--fisher and --mask must be two files, got {path} for both")
-        taken.add(os.path.realpath(path))
 
 
 def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[str, Any]) -> None:
@@ -57,8 +41,7 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
         manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as
             they come.
     """
-    check_outputs([path])
-    safetensors = _safetensors()
+    safetensors = require_safetensors()
     metadata = {"maskplugins": kind, "version": str(VERSION), "manifest": json.dumps(manifest, sort_keys=True)}
     with replacing(path, also=(safetensors.SafetensorError,)) as temporary:
         safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, temporary, metadata)
@@ -66,7 +49,7 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
 
 def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
     """Manifest and tensors of a file; whatever is wrong with it is one line that names it."""
-    safetensors = _safetensors()
+    safetensors = require_safetensors()
     require_file(path)
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such file; 'maskplugins fisher' writes it")

@@ -1,9 +1,11 @@
 """What tools load of a masked-LM run: its model, task and, if it had one, MAP-Net's proposer."""
 
+import os
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import torch
+from fairseq import utils
 from fairseq.modules import SinusoidalPositionalEmbedding
 from omegaconf import OmegaConf, open_dict
 
@@ -59,6 +61,7 @@ def load_run(
 
     with building(path, state):
         task = tasks.setup_task(cfg.task)
+        check_rows(path, state, task, data)
         model = task.build_model(cfg.model)
         criterion = task.build_criterion(cfg.criterion)
         model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
@@ -69,6 +72,41 @@ def load_run(
             module.ever_training = True  # fairseq 0.12.2 has a fast path, for inference, with weights of its own
     has_proposer = hasattr(criterion, "proposer") and state.get("criterion") is not None
     return Loaded(model.eval(), task, criterion.eval(), has_proposer)
+
+
+def first_directory(data: str) -> str:
+    """Of several directories joined by ``":"`` the one whose dictionary counts."""
+    return data if os.path.isdir(data) else utils.split_paths(data)[0]
+
+
+def load_data_sets(task: Any, data: str, split: str) -> List[Any]:
+    """The data sets that a split's epochs go through: of training one for each of the data directories, as fairseq has it."""
+    shards = utils.split_paths(data) if split.startswith("train") and not os.path.isdir(data) else [data]
+    found = []
+    for epoch in range(1, len(shards) + 1):
+        task.load_dataset(split, combine=split.startswith("train"), epoch=epoch)
+        found.append(task.dataset(split))
+        if epoch > 1:
+            found[-1].set_epoch(epoch)
+    return found
+
+
+def require_pretraining(path: str, state: Dict[str, Any]) -> None:
+    """Stop where a checkpoint is one of fine-tuning: its data and its task are others."""
+    name = getattr(state["cfg"].get("task"), "_name", None) if OmegaConf.is_dict(state.get("cfg")) else None
+    if str(name).startswith("sentence_"):
+        raise UsageError(f"{path}: must be a checkpoint of a masked language model, it is one of --task {name}")
+
+
+def check_rows(path: str, state: Dict[str, Any], task: Any, data: str) -> None:
+    """A dictionary must be that of the checkpoint: as many entries as its table of embeddings has rows."""
+    tables = [t for name, t in state["model"].items() if name.endswith("embed_tokens.weight") and t.dim() == 2]
+    dictionary = task.source_dictionary
+    if len(tables) == 1 and dictionary is not None and len(dictionary) != len(tables[0]):
+        raise UsageError(
+            f"{os.path.join(first_directory(data), 'dict.txt')}: has {len(dictionary)} entries with <mask>, the model in "
+            f"{path} has {len(tables[0])} rows: it is not the model's"
+        )
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from ..correct_embeddings.checkpoint import (
 )
 from ..correct_embeddings.correct import Shares
 from ..errors import UsageError
-from ..files import find_place, replacing
+from ..files import replacing
 from ..saving.write import save
 from .as_json import add_json_option, reporting
 from .checkpoint_file import load_checkpoint_file
+from .places import check_outputs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    folder = os.path.dirname(find_place(args.output))
-    if not os.path.isdir(folder):
-        raise UsageError(f"{args.output}: the folder {folder} does not exist")
-    if os.path.isdir(args.output):
-        raise UsageError(f"{args.output}: is a folder; OUT must be a file")
-    if os.path.exists(args.input) and os.path.exists(args.output) and os.path.samefile(args.input, args.output):
-        raise UsageError(f"{args.output}: OUT must be another file than IN")
+    check_outputs({"OUT": args.output}, args.input, args.dict)
     state = load_checkpoint_file(args.input)
     with reporting(args.json) as report:
         try:

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
-from ..decoupled_mlm.dictionary import build_vocabulary, require_tokenizer_files
+from ..decoupled_mlm.dictionary import build_vocabulary, load_tokenizer, name_of, tokenizer_options
 from ..decoupled_mlm.task import check_model
 from ..errors import UsageError, naming
 from ..files import require_file
@@ -14,7 +14,7 @@ from ..show_masks.texts import printable
 from ..vocabulary import Vocabulary
 from .as_json import add_json_option, reporting
 from .checkpoint_file import load_upgraded_checkpoint, require_checkpoint
-from .checkpoint_run import building
+from .checkpoint_run import building, first_directory, require_pretraining
 
 EXAMPLE = """example:
   maskplugins fill-mask checkpoints/checkpoint_best.pt data-bin \\
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
 def _check_bpe(checkpoint: str, bpe: Any) -> Any:
     """The tokenizer that a checkpoint names, unless that is somewhere on the network, or a device: checkpoints come from
     anywhere, and reading one must not."""
-    for name, value in bpe.items() if hasattr(bpe, "items") else ():
+    for name, value in tokenizer_options(bpe):
         if isinstance(value, str) and ("://" in value or (os.path.exists(value) and not os.path.isfile(value))):
             raise UsageError(
                 f"{checkpoint}: names {value} as its tokenizer's {name}, which is no file: give --bpe and its files"
@@ -111,7 +111,6 @@ def _check_bpe(checkpoint: str, bpe: Any) -> Any:
 def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Print the fillings of every sentence; returns them."""
     from fairseq import checkpoint_utils
-    from fairseq.data import encoders
     from omegaconf import OmegaConf
 
     for text in args.text:
@@ -124,11 +123,13 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     if args.topk < 1:
         raise UsageError(f"--topk must be at least 1, got {args.topk}")
     require_checkpoint(args.checkpoint)
-    require_file(os.path.join(args.data, "dict.txt"))
-    if not os.path.isfile(os.path.join(args.data, "dict.txt")):
-        raise UsageError(f"{args.data}: no dict.txt there; it must be the data directory of the training")
+    data = first_directory(args.data)
+    require_file(os.path.join(data, "dict.txt"))
+    if not os.path.isfile(os.path.join(data, "dict.txt")):
+        raise UsageError(f"{data}: no dict.txt there; it must be the data directory of the pretraining")
     overrides = {"data": args.data}
     state = load_upgraded_checkpoint(args.checkpoint, overrides)
+    require_pretraining(args.checkpoint, state)
     with building(args.checkpoint, state):
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([args.checkpoint], overrides, state=state)
         check_model(models[0], cfg.model)
@@ -138,13 +139,9 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
     if bpe is None:
         raise UsageError("--bpe is needed: the checkpoint does not name its tokenizer")
     bpe = OmegaConf.create(bpe) if isinstance(bpe, dict) else bpe
-    require_tokenizer_files(bpe)
-    try:
-        encode = encoders.build_bpe(bpe).encode
-    except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
-        raise UsageError(f"--bpe: can't load the tokenizer: {type(error).__name__}: {' '.join(str(error).split())}")
+    encode = load_tokenizer(bpe).encode
     model = models[0].eval()
-    with naming({"dict.txt": os.path.join(args.data, "dict.txt")}):
+    with naming({"dict.txt": os.path.join(data, "dict.txt")}):
         vocabulary = build_vocabulary(task.dictionary, False, bpe)
     shown = show_entries(task.dictionary.symbols, vocabulary)
     sentences = []
@@ -154,7 +151,7 @@ def _fill_all(args: argparse.Namespace) -> List[Dict[str, Any]]:
             tokens = encode_around_masks(encode, text)
         except Exception as error:  # files of a tokenizer that does not know the text's characters
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise UsageError(f"--bpe: this tokenizer can't encode {text!r}: {reason}") from None
+            raise UsageError(f"--bpe {name_of(bpe)}: this tokenizer can't encode {text!r}: {reason}") from None
         found = fill(model, task.dictionary, vocabulary, tokens, args.topk)
         for number, fillings in enumerate(found, 1):
             print(f"  <mask> {number}: {', '.join(f'{shown[i][0]} {p:.3f}' for p, i in fillings)}")

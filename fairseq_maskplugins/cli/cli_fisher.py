@@ -9,6 +9,7 @@ from ..child_tuning.select import count_kept, select_top
 from ..errors import UsageError
 from .arguments import refuse_empty
 from .as_json import add_json_option, reporting
+from .places import check_outputs
 
 USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq-train, such as --restore-file]
        maskplugins fisher select --fisher FILE --reserve-p P --mask FILE [--json]
@@ -52,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
             check_share(option, value)
     if not ours.fisher and not ours.mask:
         raise UsageError("--fisher FILE or --mask FILE, or both: say what is to be written")
-    maskfile.check_outputs([path for path in (ours.fisher, ours.mask) if path])
+    maskfile.require_safetensors()
+    check_outputs({"--fisher": ours.fisher, "--mask": ours.mask})
     from .fisher_run import compute  # fairseq takes seconds to import
 
     return compute(ours, rest)
@@ -123,7 +125,8 @@ def write_mask(path: str, manifest: Dict[str, Any], tensors: Dict[str, Any], res
 
 def run_select(args: argparse.Namespace) -> int:
     check_share("--reserve-p", args.reserve_p)
-    maskfile.check_outputs([args.mask], inputs=[args.fisher])
+    maskfile.require_safetensors()
+    check_outputs({"--mask": args.mask}, args.fisher)
     manifest, tensors = maskfile.read(args.fisher, "fisher")
     with reporting(args.json) as report:
         report.update(fisher=args.fisher, **write_mask(args.mask, manifest, tensors, args.reserve_p))
@@ -133,6 +136,7 @@ def run_select(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     from ..child_tuning.show import describe_table, format_table, plot, shares
 
+    check_outputs({"--png": args.png}, args.mask)
     manifest, tensors = maskfile.read(args.mask, "mask")
     table = shares(manifest, tensors)
     with reporting(args.json) as report:

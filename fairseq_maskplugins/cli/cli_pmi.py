@@ -8,11 +8,12 @@ import tempfile
 from typing import Any, Optional
 
 from ..errors import Interrupted, UsageError
-from ..pmi_build.build import DEFAULT_SIZE, ENGINES, build_list, check_output, count_by_length, write_list
+from ..pmi_build.build import DEFAULT_SIZE, ENGINES, build_list, count_by_length, write_list
 from ..pmi_build.score import SCORES
 from ..pmi_build.text import find_files
 from ..pmi_build.words import MODES, WordSplitter
 from . import cli_pmi_stats
+from .places import check_outputs
 
 BUILD = """examples:
   maskplugins pmi build train.txt --output phrases.txt --size 10000
@@ -76,8 +77,10 @@ def run(args: argparse.Namespace) -> Optional[int]:
 
 
 def _build(args: argparse.Namespace) -> None:
+    check_outputs({"--output": args.output}, find_files(args.text), args.sentencepiece_model)
     splitter = WordSplitter(args.words, args.keep_case, args.sentencepiece_model)
-    check_output(args.output, find_files(args.text))
+    if args.master is not None and args.engine != "spark":
+        raise UsageError(f"--master is for --engine spark, and --engine is {args.engine}")
     # what a scheduler sends is an interrupt too: temporary files go
     interrupt = _Interrupt()
     # a signal that is ignored, as interrupts are in jobs that a shell runs in the background, stays ignored

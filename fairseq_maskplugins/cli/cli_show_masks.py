@@ -19,7 +19,7 @@ from ..decoupled_mlm.rates import Rates
 from ..decoupled_mlm.register import build_config
 from ..decoupled_mlm.task import DecoupledMLMTask
 from ..errors import UsageError
-from ..files import find_place, write_file
+from ..files import write_file
 from ..maskers import MASKERS, build_masker
 from ..rng import RowDraws
 from ..show_masks.measure import RANDOM, Token, Totals, classify, describe_totals, histogram, run_lengths
@@ -28,6 +28,7 @@ from ..show_masks.shade import render_section, render_weights
 from ..show_masks.terminal import render_legend, render_row, render_totals
 from ..show_masks.texts import entry_texts
 from .as_json import add_json_option, reporting
+from .places import check_outputs, without
 from .proposals import check_dictionary, load_proposer, propose_rows
 
 BATCH, LONGEST_RUN = 128, 15
@@ -75,8 +76,7 @@ def run(args: argparse.Namespace) -> None:
         if not lowest <= getattr(args, name) < 2**31:
             rule = f"at least {lowest}" if getattr(args, name) < lowest else "below 2^31"
             raise UsageError(f"--{name} must be {rule}, got {str(getattr(args, name))[:30]}")
-    if args.html and not os.path.isdir(os.path.dirname(find_place(args.html))):
-        raise UsageError(f"--html {args.html}: its folder does not exist")
+    check_outputs({"--html": args.html}, without(args, ["html"]))
     with reporting(args.json) as report:
         _show(args, report)
 
@@ -88,7 +88,8 @@ def _show(args: argparse.Namespace, report: Dict[str, Any]) -> None:
     task = DecoupledMLMTask.setup_task(_task_config(args))
     if loaded:
         check_dictionary(loaded, task, args.checkpoint, args.data)
-    task.load_dataset(args.split)
+    # of several directories an epoch of training reads one; validation always reads the first
+    task.load_dataset(args.split, epoch=args.epoch if args.split.startswith("train") else 1)
     dataset = task.datasets[args.split]
     dataset.set_epoch(args.epoch)
     rates = task.schedule.at(args.update)
@@ -121,7 +122,7 @@ def _show(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         title = f"Masks of {args.data}, {args.split}: --masker {task.masker_name}"
         more = render_section(proposals, args.checkpoint) if args.checkpoint else ""
         page = render_page(title, _command(), rows, totals, (rates.corruption, rates.prediction), runs, left_out, more)
-        write_file(args.html, page.encode("utf-8"))
+        write_file(args.html, page.encode("utf-8", errors="backslashreplace"))
         print(f"\nwrote {args.html}")
 
 

@@ -1,14 +1,12 @@
 """``maskplugins variance CHECKPOINT DATA``: the gradient's variance by masker and rate, split into data and mask term."""
 
 import argparse
-import os
 import re
 
 from ..errors import UsageError
-from ..files import find_place, write_file
+from ..files import write_file
 from .as_json import reporting, to_json
-
-STDOUT = "-"
+from .places import STDOUT, check_outputs, without
 
 EXAMPLE = """example:
   maskplugins variance checkpoints/checkpoint_last.pt data-bin --maskers uniform mapnet --rates 0.15 0.4 \\
@@ -62,10 +60,7 @@ def run(args: argparse.Namespace) -> None:
         re.compile(args.params)
     except re.error as error:
         raise UsageError(f"--params {args.params}: no regular expression: {error}")
-    for name in ("png", "json"):
-        path = getattr(args, name)
-        if path and path != STDOUT and not os.path.isdir(os.path.dirname(find_place(path))):
-            raise UsageError(f"--{name} {path}: its folder does not exist")
+    check_outputs({"--png": args.png, "--json": args.json}, without(args, ["png", "json"]))
     from .checkpoint_file import require_checkpoint
     from .variance_run import compute
 

@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from typing import Any, Dict, List, Optional
+from functools import partial
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -17,8 +18,12 @@ from ..errors import UsageError
 from ..rng import RowDraws
 from .as_json import reporting
 from .checkpoint_file import load_upgraded_checkpoint, require_checkpoint
+from .checkpoint_run import check_rows, load_data_sets
 from .cli_fisher import names_of, write_mask
+from .places import check_outputs
 from .user_dir import import_user_dir, split_user_dir
+
+Batch = Tuple[Any, List[int]]  # rows of a data set
 
 
 def compute(ours: argparse.Namespace, rest: List[str]) -> int:
@@ -36,6 +41,7 @@ def compute(ours: argparse.Namespace, rest: List[str]) -> int:
         raise UsageError("--arch must be one that fairseq knows, as for fairseq-train: give the checkpoint's") from None
     if getattr(args, "data", None) == "":
         raise UsageError("DATA must not be empty")
+    check_outputs({"--fisher": ours.fisher, "--mask": ours.mask}, args, os.path.join(args.save_dir, args.restore_file))
     args.tpu = False  # fairseq takes --bf16 for a TPU's; here it is only the type that is computed in
     cfg = convert_namespace_to_omegaconf(args)
     distributed_utils.call_main(cfg, _main, ours=ours)
@@ -49,7 +55,7 @@ def _main(cfg: Any, ours: argparse.Namespace) -> None:
     utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
-    path = _load(cfg, model, criterion)
+    path = _load(cfg, task, model, criterion)
     if cfg.common.fp16 or cfg.common.bf16:
         model, criterion = (x.to(torch.bfloat16 if cfg.common.bf16 else torch.float16) for x in (model, criterion))
     device = torch.device("cuda" if torch.cuda.is_available() and not cfg.common.cpu else "cpu")
@@ -62,9 +68,7 @@ def _main(cfg: Any, ours: argparse.Namespace) -> None:
     world = max(cfg.distributed_training.distributed_world_size, 1)
     rank = cfg.distributed_training.distributed_rank if world > 1 else 0
 
-    task.load_dataset("train", combine=True, epoch=1)
-    dataset = task.dataset("train")
-    batches = _batches(cfg, task, dataset, model, ours.max_examples)
+    batches = _batches(cfg, task, model, ours.max_examples)
     named = names_of(parts)
     covered = set(covered_names(named, ours.cover))
     if not covered:
@@ -72,19 +76,20 @@ def _main(cfg: Any, ours: argparse.Namespace) -> None:
     fisher = Fisher(
         torch.nn.ModuleList(parts), {k: p for k, p in named.items() if k in covered}, _ids_of, not ours.loop
     )
-    _add_all(fisher, cfg, ours, task, parts, dataset, batches[rank::world], device, rank)
+    _add_all(fisher, cfg, ours, task, parts, batches[rank::world], device, rank)
     _reduce(fisher, named, world, device)
     if rank == 0:
         with reporting(ours.json) as report:
             _write(fisher, cfg, ours, named, covered, path, report)
 
 
-def _load(cfg: Any, model: torch.nn.Module, criterion: torch.nn.Module) -> str:
+def _load(cfg: Any, task: Any, model: torch.nn.Module, criterion: torch.nn.Module) -> str:
     path = cfg.checkpoint.finetune_from_model or cfg.checkpoint.restore_file
     if path == "checkpoint_last.pt":
         path = os.path.join(cfg.checkpoint.save_dir, path)
     require_checkpoint(path, "; give one with --restore-file or --finetune-from-model")
     state = load_upgraded_checkpoint(path)
+    check_rows(path, state, task, str(cfg.task.data))
     try:
         model.load_state_dict(state["model"], strict=True, model_cfg=cfg.model)
         if state.get("criterion") and utils.has_parameters(criterion):
@@ -96,28 +101,31 @@ def _load(cfg: Any, model: torch.nn.Module, criterion: torch.nn.Module) -> str:
     return path
 
 
-def _batches(cfg: Any, task: Any, dataset: Any, model: Any, max_examples: Optional[int]) -> List[List[int]]:
+def _batches(cfg: Any, task: Any, model: Any, max_examples: Optional[int]) -> List[Batch]:
     """The same batches on every rank; with ``max_examples`` a keyed sample of them, the last one cut."""
-    iterator = task.get_batch_iterator(
-        dataset=dataset,
-        max_tokens=cfg.dataset.max_tokens,
-        max_sentences=cfg.dataset.batch_size,
-        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
-        ignore_invalid_inputs=True,
-        required_batch_size_multiple=cfg.dataset.required_batch_size_multiple,
-        seed=cfg.common.seed,
-        epoch=1,
-    )
-    batches = [[int(i) for i in batch] for batch in iterator.frozen_batches]
+    batches: List[Batch] = []
+    for epoch, dataset in enumerate(load_data_sets(task, str(cfg.task.data), "train"), 1):
+        iterator = task.get_batch_iterator(
+            dataset=dataset,
+            max_tokens=cfg.dataset.max_tokens,
+            max_sentences=cfg.dataset.batch_size,
+            max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
+            ignore_invalid_inputs=True,
+            required_batch_size_multiple=cfg.dataset.required_batch_size_multiple,
+            seed=cfg.common.seed,
+            epoch=epoch,
+        )
+        batches += [(dataset, [int(i) for i in batch]) for batch in iterator.frozen_batches]
     if max_examples is None:
         return batches
     order = np.argsort(RowDraws(cfg.common.seed, 0, np.arange(len(batches))).bits("fisher", 1)[:, 0])
-    chosen: List[List[int]] = []
+    chosen: List[Batch] = []
     for index in order:
         if max_examples <= 0:
             break
-        chosen.append(batches[index][:max_examples])
-        max_examples -= len(chosen[-1])
+        dataset, rows = batches[index]
+        chosen.append((dataset, rows[:max_examples]))
+        max_examples -= len(chosen[-1][1])
     return chosen
 
 
@@ -133,8 +141,7 @@ def _add_all(
     ours: argparse.Namespace,
     task: Any,
     parts: List[Any],
-    dataset: Any,
-    batches: List[List[int]],
+    batches: List[Batch],
     device: torch.device,
     rank: int,
 ) -> None:
@@ -145,7 +152,7 @@ def _add_all(
         x = x.to(device)
         return x.to(half) if half is not None and x.dtype == torch.float32 else x
 
-    def collate(indices: List[int]) -> Dict[str, Any]:
+    def collate(dataset: Any, indices: List[int]) -> Dict[str, Any]:
         sample = utils.apply_to_sample(move, dataset.collater([dataset[i] for i in indices]))
         return task.mask_batch(sample, task.schedule.start) if hasattr(task, "mask_batch") else sample
 
@@ -156,13 +163,13 @@ def _add_all(
         from tqdm import tqdm
     except ImportError:
         raise UsageError("maskplugins fisher needs tqdm: pip install 'fairseq_maskplugins[fisher]'") from None
-    with tqdm(total=sum(map(len, batches)), unit="examples", disable=rank > 0) as progress:
-        for batch in batches:
-            sample = collate(batch)
+    with tqdm(total=sum(len(batch) for _, batch in batches), unit="examples", disable=rank > 0) as progress:
+        for dataset, batch in batches:
+            sample = collate(dataset, batch)
             if ours.per_batch:
                 add_batch_gradient(fisher, loss_of(sample), len(batch), cfg.optimization.clip_norm)
             else:
-                fisher.add(loss_of, sample, [lambda i=i: collate([i]) for i in batch], _rows(sample, task))
+                fisher.add(loss_of, sample, [partial(collate, dataset, [i]) for i in batch], _rows(sample, task))
             progress.update(len(batch))
 
 

@@ -13,7 +13,7 @@ from omegaconf import MISSING, OmegaConf
 
 from ..compat import load_dictionary
 from ..decoupled_mlm.dataset import build_blocks, open_stream, require_data
-from ..decoupled_mlm.dictionary import build_vocabulary, require_tokenizer_files
+from ..decoupled_mlm.dictionary import build_vocabulary, load_tokenizer
 from ..errors import UsageError, naming
 from ..maskers.pmi import token_begins
 from ..pmi_build.rows import Word, number_words, read_words, split_rows
@@ -55,6 +55,8 @@ def read_text(args: argparse.Namespace) -> Rows:
 
 
 def read_data(args: argparse.Namespace) -> Rows:
+    if os.pathsep in args.data and not os.path.isdir(args.data):
+        raise UsageError(f"DATA must be one directory, got {args.data}: measure them one by one")
     path = os.path.join(args.data, "dict.txt")
     dictionary = load_dictionary(path, "DATA must be a directory that fairseq-preprocess wrote")
     dictionary.add_symbol("<mask>")
@@ -104,8 +106,7 @@ def _tokenizer(dictionary: Dictionary, vocabulary: Vocabulary, bpe: Any, unit: s
     symbols = dictionary.symbols
     if bpe is None:
         return lambda ids: np.ones(len(ids), dtype=bool), lambda ids: " ".join(symbols[i] for i in ids)
-    require_tokenizer_files(bpe)
-    encoder = encoders.build_bpe(bpe)
+    encoder = load_tokenizer(bpe)
     known: Dict[Tuple[int, ...], str] = {}
 
     def decode(ids: Tuple[int, ...]) -> str:

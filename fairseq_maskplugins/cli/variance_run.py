@@ -20,7 +20,10 @@ from ..maskers import build_masker
 from ..rng import RowDraws
 from ..variance.moments import decompose
 from ..variance.report import Line, render_plot, render_table
-from .checkpoint_run import load_run, require_proposer
+from .checkpoint_run import load_data_sets, load_run, require_proposer
+
+Masking = Callable[[Dict[str, Any], Rates, int], Tuple[Dict[str, Any], torch.Tensor]]
+Row = Tuple[Any, int]  # its data set and its number there
 
 
 def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
@@ -36,14 +39,7 @@ def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         raise UsageError(f"--params {args.params} matches none of the model's parameters")
     if any(name.split("@")[0] == "mapnet" for name in args.maskers):
         require_proposer(loaded, args.checkpoint, "--maskers mapnet")
-    task.load_dataset(args.split)
-    dataset = task.datasets[args.split]
-    taken = np.flatnonzero(np.asarray(dataset.sizes) <= model.max_positions())  # a training skips the others too
-    if len(taken) < args.rows:
-        where = args.split + ("" if len(taken) == len(dataset) else " that the model takes")
-        raise UsageError(f"--rows must be at most the rows of {where}, {len(taken)}, got {args.rows}")
-    order = np.argsort(RowDraws(args.seed, 0, taken).bits("variance", 1)[:, 0])
-    rows = [int(row) for row in taken[order[: args.rows]]]
+    rows = _choose_rows(args, load_data_sets(task, args.data, args.split), model.max_positions())
     rates = [Rates(rate, rate) for rate in args.rates] if args.rates else [task.schedule.start]
     masking = {name: _masking(name, task, model, criterion, args.seed) for name in args.maskers}
     try:
@@ -58,8 +54,9 @@ def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         for pair in rates:
             for name, mask in masking.items():
 
-                def gradient(row: int, r: int, mask: Masking = mask, pair: Rates = pair) -> Tuple[torch.Tensor, float]:
-                    sample = dataset.collater([dataset[row]])
+                def gradient(row: Row, r: int, mask: Masking = mask, pair: Rates = pair) -> Tuple[torch.Tensor, float]:
+                    dataset, index = row
+                    sample = dataset.collater([dataset[index]])
                     return _gradient(model, criterion, chosen, *mask(_move(sample, device), pair, r))
 
                 found = decompose(gradient, rows, args.masks, args.groups, lambda: progress.update(1))
@@ -73,7 +70,17 @@ def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         print(f"wrote {args.png}")
 
 
-Masking = Callable[[Dict[str, Any], Rates, int], Tuple[Dict[str, Any], torch.Tensor]]
+def _choose_rows(args: argparse.Namespace, datasets: List[Any], longest: int) -> List[Row]:
+    """``--rows`` of all that the model takes, drawn by the seed; a training skips longer ones too."""
+    taken = [np.flatnonzero(np.asarray(dataset.sizes) <= longest) for dataset in datasets]
+    total = sum(map(len, taken))
+    if total < args.rows:
+        where = args.split + ("" if total == sum(map(len, datasets)) else " that the model takes")
+        raise UsageError(f"--rows must be at most the rows of {where}, {total}, got {args.rows}")
+    keys = [RowDraws(args.seed, number, rows).bits("variance", 1)[:, 0] for number, rows in enumerate(taken)]
+    sources = np.repeat(np.arange(len(datasets)), [len(rows) for rows in taken])
+    order, places = np.argsort(np.concatenate(keys))[: args.rows], np.concatenate(taken)
+    return [(datasets[sources[i]], int(places[i])) for i in order]
 
 
 def _masking(name: str, task: Any, model: torch.nn.Module, criterion: Any, seed: int) -> Masking:

@@ -1,10 +1,11 @@
 """What a fairseq dictionary and ``--bpe`` say about masking, as plain arrays."""
 
 from functools import partial
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary, encoders
+from omegaconf import OmegaConf
 
 from ..errors import UsageError
 from ..files import require_file
@@ -60,7 +61,7 @@ class _Pieces:
 
     def __init__(self, dictionary: Dictionary, bpe: Any, outside: np.ndarray):
         self.symbols, self.bpe, self.outside = dictionary.symbols, bpe, outside
-        self.name = bpe if isinstance(bpe, str) else bpe.get("_name")
+        self.name = name_of(bpe)
         self._encoder: Any = None
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -69,12 +70,7 @@ class _Pieces:
 
     def _load(self) -> Any:
         if self._encoder is None:
-            require_tokenizer_files(self.bpe)
-            try:
-                self._encoder = encoders.build_bpe(self.bpe)
-            except Exception as error:  # a missing or damaged model file, in the words of the tokenizer's own library
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                raise UsageError(f"--bpe {self.name}: can't load it: {reason}")
+            self._encoder = load_tokenizer(self.bpe)
         return self._encoder
 
     def _ask(self, question: Callable[[str], Any], special: Any) -> List[Any]:
@@ -98,8 +94,35 @@ class _Pieces:
         return self._ask(lambda symbol: read_piece(self.name, encoder, symbol), b"")
 
 
-def require_tokenizer_files(bpe: Any) -> None:
-    """Refuse devices and pipes among the files of a configuration of ``--bpe``."""
-    for name, value in bpe.items() if hasattr(bpe, "items") else ():
-        if isinstance(value, str) and not name.startswith("_"):
+def name_of(bpe: Any) -> str:
+    """The tokenizer's name in a configuration of ``--bpe``."""
+    return bpe if isinstance(bpe, str) else bpe.get("_name")
+
+
+def load_tokenizer(bpe: Any) -> Any:
+    """fairseq's tokenizer for a configuration of ``--bpe``.
+
+    Raises:
+        UsageError: a file is not named, missing or damaged, or a device or a pipe.
+    """
+    for name, value in tokenizer_options(bpe):
+        if isinstance(value, str):
             require_file(value, f"--{name.replace('_', '-')} ")
+    try:
+        return encoders.build_bpe(bpe)
+    except Exception as error:  # in the words of the tokenizer's own library, or of the one that fetches its files
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(f"--bpe {name_of(bpe)}: can't load the tokenizer: {type(error).__name__}: {reason}") from None
+
+
+def tokenizer_options(bpe: Any) -> Iterator[Tuple[str, Any]]:
+    """Options of a configuration of ``--bpe``, its files among them.
+
+    Raises:
+        UsageError: one that it must have is not given.
+    """
+    for name in bpe if hasattr(bpe, "keys") else ():
+        if OmegaConf.is_config(bpe) and OmegaConf.is_missing(bpe, name):
+            raise UsageError(f"--bpe {name_of(bpe)} needs --{name.replace('_', '-')}")
+        if not name.startswith("_"):
+            yield name, bpe[name]

@@ -14,6 +14,7 @@ from fairseq.data.shorten_dataset import maybe_shorten_dataset
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMTask
+from omegaconf import MISSING, OmegaConf
 
 from ..compat import load_dictionary, release_workers
 from ..errors import UsageError, naming
@@ -67,9 +68,13 @@ class DecoupledMLMTask(MaskedLMTask):
 
     @classmethod
     def setup_task(cls, cfg: Any, **unused: Any) -> "DecoupledMLMTask":
-        paths = utils.split_paths(cfg.data)
+        missing = OmegaConf.is_config(cfg) and OmegaConf.is_missing(cfg, "data") or cfg.data in (None, MISSING)
+        paths = [] if missing else utils.split_paths(cfg.data)
         if not paths:
             raise UsageError("the data directory is missing: give one, or several joined by ':'")
+        for other in paths[1:]:
+            if not os.path.isdir(other):
+                raise UsageError(f"the data directory {other!r} of {cfg.data} does not exist")
         path = os.path.join(paths[0], "dict.txt")
         dictionary = load_dictionary(path, "the data directory must be one that fairseq-preprocess wrote")
         logger.info(f"dictionary: {len(dictionary)} types")

@@ -2,9 +2,10 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from ..correct_embeddings.checkpoint import RECORD as CORRECTED
 from ..correct_embeddings.checkpoint import option_of
 from ..errors import CheckpointError, UsageError
-from .config import check_representable, make_config
+from .config import RECORD, check_representable, make_config
 from .folder import check_sizes
 from .tokenizer import MASK, SPECIALS, Built, to_json
 from .weights import HEADS, modernise, read_shape, to_hf
@@ -97,6 +98,8 @@ def export_checkpoint(
         labels = labels[:classes]
     dtype = str(tensors[next(iter(tensors))].dtype).split(".")[-1]
     config = make_config(option, shape, shape.rows + len(aliases), tied, dtype, head, classes, labels)
+    if isinstance(state.get(CORRECTED), dict):  # a second time would not be right after import-hf either
+        config[RECORD][CORRECTED] = state[CORRECTED]
     try:
         check_sizes(config, tensors)
     except UsageError as error:

@@ -6,6 +6,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import torch
 
+from ..correct_embeddings.checkpoint import RECORD as CORRECTED
 from ..errors import UsageError
 from ..files import require_file
 from .config import RECORD
@@ -121,10 +122,12 @@ def check_sizes(config: Dict[str, Any], tensors: Tensors) -> None:
         if not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise UsageError(f"config.json: {name} must lie in [0, 1], got {value}")
     record = config.get(RECORD, {})
-    rows, head = (record.get("dictionary_rows", 1), record.get("head")) if isinstance(record, dict) else (None, None)
-    if type(rows) is not int or not 0 < rows <= config["vocab_size"] or not isinstance(head, (str, type(None))):
+    rows = record.get("dictionary_rows", 1) if isinstance(record, dict) else None
+    plain = type(rows) is int and isinstance(record.get("head"), (str, type(None)))
+    if not plain or not 0 < rows <= config["vocab_size"] or not isinstance(record.get(CORRECTED), (dict, type(None))):
         raise UsageError(
-            f"config.json: {RECORD} must name the rows of the dictionary, at most vocab_size, and the head, got {record}"
+            f"config.json: {RECORD} must name the rows of the dictionary, at most vocab_size, the head, and how the "
+            f"embeddings were corrected, got {record}"
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
+from ..correct_embeddings.checkpoint import RECORD as CORRECTED
 from ..errors import UsageError
 from ..pieces import byte_alphabet
 from .config import ACTIVATIONS, RECORD
@@ -83,7 +84,10 @@ def import_model(config: Dict[str, Any], tensors: Tensors, order: Optional[List[
     base = base_name(prenorm) + "."
     classifier = any(name.startswith("classifier.") for name in tensors)
     lm = "lm_head.bias" in tensors
-    head = (head or (config.get(RECORD) or {}).get("head") or DEFAULT_HEAD) if classifier else None
+    if head and not classifier:
+        raise UsageError(f"--head {head} names a classification head, and this model has none")
+    record = config.get(RECORD) or {}
+    head = (head or record.get("head") or DEFAULT_HEAD) if classifier else None
     if head is not None and "." in head:
         raise UsageError(f"--head must be a name without dots, got {head!r}")
     pairs = name_pairs(int(config["num_hidden_layers"]), prenorm, head, lm)
@@ -112,9 +116,8 @@ def import_model(config: Dict[str, Any], tensors: Tensors, order: Optional[List[
     options = _options(config, model, prenorm, activations, untied=not torch.equal(model[HEAD_WEIGHT], model[EMBED]))
     said = f"head {head}, {model[f'{HEADS}{head}.out_proj.weight'].shape[0]} classes" if head else "masked LM"
     arch = "--arch roberta_base" + (" --encoder-normalize-before" if prenorm else "")
-    return Imported(
-        _pack(options, model), [f"RoBERTa of {len(rows)} entries, {said}: fine-tune with {arch} and its sizes", *lines]
-    )
+    summary = f"RoBERTa of {len(rows)} entries, {said}: fine-tune with {arch} and its sizes"
+    return Imported(_pack(options, model, record.get(CORRECTED)), [summary, *lines])
 
 
 def _plain_head(embedding: torch.Tensor, rows: int) -> Tensors:
@@ -149,7 +152,7 @@ def _options(config: Dict[str, Any], model: Tensors, prenorm: bool, activations:
     )
 
 
-def _pack(options: argparse.Namespace, model: Tensors) -> bytes:
+def _pack(options: argparse.Namespace, model: Tensors, corrected: Optional[Dict[str, Any]]) -> bytes:
     history = dict(criterion_name="MaskedLmLoss", optimizer_name="FairseqAdam", lr_scheduler_state={}, num_updates=0)
     state = {
         "args": options,
@@ -159,6 +162,8 @@ def _pack(options: argparse.Namespace, model: Tensors) -> bytes:
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
         "last_optimizer_state": None,
     }
+    if corrected is not None:
+        state[CORRECTED] = corrected
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()

@@ -115,7 +115,8 @@ def load_phrases(path: str, match_case: bool = False) -> PhraseTable:
             if table is not None:
                 return table
         built = build_from_list(path, raw, match_case)
-        logger.info(f"{path}: {built.count} phrases of {', '.join(map(str, built.lengths))} words")
+        lengths = f" of {', '.join(map(str, built.lengths))} words" if built.count else ""
+        logger.info(f"{path}: {built.count} phrases{lengths}")
         for place in places:
             if _write(place, built, key):
                 return _open(place, key) or built

@@ -1,13 +1,12 @@
 """Building a PMI vocabulary from text (no fairseq)."""
 
 import gzip
-import os
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from ..errors import UsageError
-from ..files import find_place, replacing
+from ..files import replacing
 from . import sql
 from .coverage import PhraseTable, smallest_size
 from .duck import DuckEngine
@@ -118,27 +117,6 @@ def build_list(
             covered = int(gained[:end].sum())
     chosen = [phrase for slot, phrase in entries if slot < end]
     return Built(chosen, end, {n: kept.seen for n, kept in best.items()}, totals[1], covered)
-
-
-def check_output(path: str, texts: Sequence[str] = ()) -> None:
-    """Refuse a place where no file can be written, or where a text is, before anything is counted.
-
-    Args:
-        path: where the list goes.
-        texts: files that are read (:func:`~fairseq_maskplugins.pmi_build.text.find_files`).
-
-    Raises:
-        UsageError: it is a directory, or in none that can be written to, or one of the texts.
-    """
-    folder = os.path.dirname(find_place(path))
-    if os.path.isdir(path):
-        raise UsageError(f"--output {path}: is a directory")
-    if not os.path.isdir(folder):
-        raise UsageError(f"--output {path}: there is no directory {folder}")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"--output {path}: can't write to {folder}")
-    if os.path.exists(path) and any(text != "-" and os.path.samefile(text, path) for text in texts):
-        raise UsageError(f"--output {path}: is one of the files to read; give a name that the patterns don't match")
 
 
 def write_list(path: str, phrases: Iterable[Phrase]) -> None:

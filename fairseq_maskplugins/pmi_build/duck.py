@@ -80,6 +80,10 @@ class DuckEngine:
         self.disk_errors = (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException)
         self.stack = contextlib.ExitStack()
         try:
+            os.fspath(temp_dir).encode("utf-8")
+        except UnicodeEncodeError:
+            raise UsageError(f"--temp-dir must be UTF-8, as DuckDB takes no other names, got {temp_dir!r}") from None
+        try:
             self.folder = self.stack.enter_context(working_folder(os.path.join(temp_dir, "pmi-build")))
         except OSError as error:
             raise self._no_room(error.strerror) from None

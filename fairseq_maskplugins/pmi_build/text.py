@@ -50,7 +50,9 @@ def find_files(patterns: Sequence[str]) -> List[str]:
             raise UsageError(f"{path}: can't read it: {error.strerror}") from None
     if not found:
         raise UsageError(f"{patterns[0] if patterns else 'FILE'}: the pattern matches no file")
-    return sorted(found)
+    # a file that several patterns or links lead to is read once
+    unique = {path if is_stream(path) else os.path.realpath(path): path for path in sorted(found, reverse=True)}
+    return sorted(unique.values())
 
 
 def is_compressed(path: str) -> bool:

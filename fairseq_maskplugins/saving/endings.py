@@ -1,8 +1,12 @@
-"""Why a training run ended, as one line (no fairseq here)."""
+"""Why a training run ended, as one line, and what it was waiting for (no fairseq here)."""
 
+import math
 import re
-from typing import Optional
+from typing import Any, Dict, Optional
 
+from ..errors import UsageError
+
+PATIENCE = "maskplugins_patience"  # in a checkpoint's extra state
 _AGAIN = "run the same command again, it goes on from the last checkpoint"
 
 
@@ -23,3 +27,29 @@ def explain_failure(message: str) -> Optional[str]:
     if lost and "gloo" in message:
         return f"another rank has gone ({lost[1].lower()}): its own output says why; {_AGAIN} on every rank"
     return None
+
+
+def read_patience(counter: Any) -> Optional[Dict[str, Any]]:
+    """What fairseq's early stopping has seen: the best figure, and how many validations have not reached it since.
+
+    Args:
+        counter: fairseq's function, which has both as attributes once it was called; or None.
+    """
+    best = getattr(counter, "best", None)
+    return None if best is None else {"best": float(best), "waited": int(counter.num_runs)}
+
+
+def restore_patience(counter: Any, found: Any, path: str) -> int:
+    """Let early stopping go on from a checkpoint; returns the validations that it has waited.
+
+    Raises:
+        UsageError: what the checkpoint ``path`` has is no such record.
+    """
+    best, waited = (found.get(name) for name in ("best", "waited")) if isinstance(found, dict) else (None, None)
+    if type(best) is not float or math.isnan(best) or type(waited) is not int or not 0 <= waited < 2**31:
+        raise UsageError(
+            f"{path}: its record of --patience must be a number and a count; --reset-meters starts to count anew"
+        )
+    if counter is not None:
+        counter.best, counter.num_runs = best, waited
+    return waited

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 import time
 import traceback
 from typing import Any, Callable, Iterator, Optional
@@ -12,11 +13,12 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 from ..errors import UsageError
 from ..files import remove_abandoned, replacing
 from . import write
-from .endings import explain_failure
+from .endings import PATIENCE, explain_failure, read_patience, restore_patience
 
 logger = logging.getLogger(__name__)
 
@@ -84,15 +86,46 @@ def _verify(verify: Any) -> Any:
     return verify_checkpoint_directory
 
 
+def _keep_patience(save: Any) -> Any:
+    """fairseq counts the validations that ``--patience`` waits for in its process alone: a run that is killed and started
+    again would begin to count anew, and train longer than one that was not."""
+
+    def save_checkpoint(trainer: Any, filename: str, extra_state: Any) -> Any:
+        found = read_patience(_stopper())
+        if trainer.cfg.checkpoint.patience > 0 and found is not None:
+            extra_state = {**extra_state, PATIENCE: found}
+        return save(trainer, filename, extra_state)
+
+    return save_checkpoint
+
+
+def _stopper() -> Any:
+    """The function that counts, of the module that trains: ``fairseq_cli.train``, or ``__main__`` where that was started as
+    a program. None where another program trains."""
+    frame = sys._getframe()
+    while frame is not None and "should_stop_early" not in frame.f_globals:
+        frame = frame.f_back
+    return None if frame is None else frame.f_globals["should_stop_early"]
+
+
 def _end_where_it_ended(load: Any) -> Any:
-    """fairseq asks whether ``--max-update`` is reached after an update: a run that is started again at its end, because it
-    was killed before it could exit, say, would train and save one update more each time."""
+    """fairseq asks whether ``--max-update`` is reached after an update, and whether ``--patience`` is at an end after a
+    validation: a run that is started again at its end, because it was killed before it could exit, say, would train and
+    save more each time."""
 
     def load_checkpoint(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
         loaded = load(cfg, trainer, *args, **kwargs)
         done, most = trainer.get_num_updates(), trainer.cfg.optimization.max_update or 0
-        if 0 < most <= done:
-            logger.info(f"nothing is left to train: the checkpoint has {done} updates, and --max-update is {most}")
+        ended = f"the checkpoint has {done} updates, and --max-update is {most}" if 0 < most <= done else None
+        found, path = (loaded[0] or {}).get(PATIENCE), getattr(trainer, "maskplugins_restored", None)
+        # as fairseq's other record of what was best
+        fresh = cfg.reset_optimizer or cfg.reset_meters or path == cfg.finetune_from_model
+        if found is not None and cfg.patience > 0 and not fresh:
+            waited = restore_patience(_stopper(), found, path)
+            if waited >= cfg.patience:
+                ended = f"the last {waited} validations were no better, and --patience is {cfg.patience}"
+        if ended:
+            logger.info(f"nothing is left to train: {ended}")
             trainer.cfg.optimization.max_epoch = -1  # which no epoch is below
         return loaded
 
@@ -129,5 +162,6 @@ def _explain(call: Any) -> Any:
 _once(checkpoint_utils, "torch_persistent_save", _save_whole)
 _once(checkpoint_utils, "verify_checkpoint_directory", _verify)
 _once(checkpoint_utils, "load_checkpoint", _end_where_it_ended)
+_once(Trainer, "save_checkpoint", _keep_patience)
 _once(PathManager, "copy", _copy_whole, staticmethod)
 _once(distributed_utils, "call_main", _explain)

@@ -1,0 +1,90 @@
+"""Results never take the place of what a command reads, or of each other."""
+
+import argparse
+import os
+
+import pytest
+
+from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.cli.places import check_outputs, list_inputs
+from fairseq_maskplugins.errors import UsageError
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "model.pt", "bin/dict.txt", "bin/train.bin", "bin/train.idx", "bin/input0/valid.bin", "bin/notes", "more/dict.txt",
+        "list", "sp.model", "text", "fisher.st", "mask.st", "encoder.json",
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"what {name} holds\n")
+    os.link("model.pt", "hard.pt")
+    os.symlink("model.pt", "link.pt")
+    return tmp_path
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show-masks bin --html bin/dict.txt",
+        "show-masks bin:more --html more/dict.txt",
+        "show-masks bin --html bin/../bin/train.bin",
+        "show-masks bin --html bin/input0/valid.bin",
+        "show-masks bin --pmi-vocab list --html list",
+        "show-masks bin --checkpoint model.pt --html hard.pt",
+        "show-masks bin --bpe gpt2 --gpt2-encoder-json encoder.json --html encoder.json",
+        "show-masks bin --bpe sentencepiece --sentencepiece-model sp.model --html sp.model",
+        "variance model.pt bin --png model.pt",
+        "variance model.pt bin --json link.pt",
+        "variance model.pt bin --pmi-vocab list --json list",
+        "variance model.pt bin --json bin/train.idx",
+        "correct-embeddings model.pt hard.pt",
+        "correct-embeddings model.pt link.pt",
+        "correct-embeddings model.pt bin/dict.txt --dict bin/dict.txt",
+        "pmi build text --output text",
+        "pmi build te* --output text",
+        "pmi build text --words sentencepiece --sentencepiece-model sp.model --output sp.model",
+        "fisher select --fisher fisher.st --reserve-p 0.2 --mask fisher.st",
+        "fisher show --mask mask.st --png mask.st",
+        "fisher bin --fisher bin/dict.txt --arch roberta_base",
+        "fisher bin --fisher model.pt --arch roberta_base --restore-file model.pt",
+        "fisher bin --mask model.pt --arch roberta_base --restore-file other.pt --save-dir . --finetune-from-model model.pt",
+        "fisher bin --mask model.pt --arch roberta_base --restore-file model.pt --save-dir nowhere",
+    ],
+)
+def test_what_is_read_stays(files, command, monkeypatch):
+    before = content(files)
+    with pytest.raises(UsageError, match=r": is one of the files to read; give another name$") as error:
+        main(command.split())
+    assert error.value.said.startswith(("--", "OUT ")) and content(files) == before
+
+
+@pytest.mark.parametrize(
+    "command", ["variance model.pt bin --png one --json ./one", "fisher bin --fisher one --mask one"]
+)
+def test_two_results_are_two_files(files, command):
+    before = content(files)
+    with pytest.raises(UsageError, match=r"^.*: --\w+ and --\w+ must be two files, got \S*one for both$"):
+        main(command.split())
+    assert content(files) == before
+
+
+def test_other_files_are_replaced(files):
+    """Those of an earlier run, in the directory of the data too."""
+    check_outputs({"--html": "bin/notes", "--png": "text", "--json": "-", "--mask": None}, "bin", "model.pt", None, 3)
+    assert sorted(
+        list_inputs(["bin:more", "nowhere", "", None, argparse.Namespace(a="list", b=["text"], c=4)])
+    ) == sorted(
+        ["bin/dict.txt", "bin/train.bin", "bin/train.idx", "bin/input0/valid.bin", "more/dict.txt", "list", "text"]
+    )
+
+
+def test_a_folder_that_can_not_be_written(files, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UsageError, match="--html page.html: can't write into "):
+        check_outputs({"--html": "page.html"})
