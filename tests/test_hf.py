@@ -305,3 +305,29 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
             main(command)
         assert "\n" not in str(error.value)
     assert sorted(tmp_path.iterdir()) == files
+
+
+def test_what_was_corrected_is_known_on_the_way_back(tmp_path, monkeypatch):
+    """A second correction would not be right, whatever form the model had in between."""
+    monkeypatch.chdir(tmp_path)
+    dictionary = make_dictionary()
+    torch.save(state_of(build("roberta_base", dictionary)), "model.pt")
+    dictionary.save(str(tmp_path / "dict.txt"))
+    plain = ["--no-tokenizer", "--dict", "dict.txt"]
+    rates = ["--mask-prob", "0.4", "--random-token-prob", "0", "--leave-unmasked-prob", "0"]
+    assert main(["correct-embeddings", "model.pt", "once.pt", "--dict", "dict.txt", *rates]) == 0
+    assert main(["export-hf", "once.pt", "hf", *plain]) == 0
+    with pytest.raises(UsageError, match="--head new names a classification head, and this model has none"):
+        main(["import-hf", "hf", "back", "--head", "new"])
+    assert main(["import-hf", "hf", "back"]) == 0
+    once, back = (load_checkpoint_file(path)["correct_embeddings"] for path in ("once.pt", "back/model.pt"))
+    assert once == back and once["selected"] == 0.4
+    with pytest.raises(UsageError, match="back/model.pt: its embeddings are corrected already"):
+        main(["correct-embeddings", "back/model.pt", "twice.pt", "--dict", "back/dict.txt", *rates])
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    config["fairseq_maskplugins"]["correct_embeddings"] = "yes"
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        UsageError, match="hf/config.json: fairseq_maskplugins must name .* how the embeddings were corrected"
+    ):
+        main(["import-hf", "hf", "other"])

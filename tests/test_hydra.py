@@ -94,6 +94,30 @@ def test_a_bad_value_ends_in_our_line(corpus, tmp_path):
     assert "fairseq_maskplugins: --corruption-rate must lie in (0, 1], got 2" in log.text.splitlines()
 
 
+@pytest.mark.parametrize(
+    "name, left_open, said",
+    [
+        ("pmi_cpu", "bpe.sentencepiece_model", "--bpe sentencepiece needs --sentencepiece-model"),
+        # Hydra 1.3 takes what is left open for none, Hydra 1.0 does not
+        (
+            "pmi_cpu",
+            "task.pmi_vocab",
+            ("--masker pmi needs --pmi-vocab", "task.pmi_vocab must have a value, and is ???"),
+        ),
+        ("decoupled_mlm_cpu", "task.data", "the data directory is missing: give one, or several joined by ':'"),
+    ],
+)
+def test_what_a_file_leaves_open_is_named(name, left_open, said, corpus, tmp_path):
+    log = hydra(name, corpus, tmp_path / "run", f"{left_open}='???'", check=False)
+    assert log.returncode == 1 and "Traceback" not in log.text, log.text[-3000:]
+    lines = [
+        line[len("fairseq_maskplugins: ") :]
+        for line in log.text.splitlines()
+        if line.startswith("fairseq_maskplugins: ")
+    ]
+    assert len(lines) == 1 and lines[0].startswith(said), log.text[-3000:]
+
+
 def test_several_rates_in_one_command(corpus, tmp_path):
     log = hydra("decoupled_mlm_cpu", corpus, tmp_path / "run", "task.corruption_rate=0.2,0.6", flags=["-m"])
     assert len(log.train) == 4, log.text[-2000:]

@@ -68,8 +68,10 @@ class DecoupledMLMTask(MaskedLMTask):
 
     @classmethod
     def setup_task(cls, cfg: Any, **unused: Any) -> "DecoupledMLMTask":
-        missing = OmegaConf.is_config(cfg) and OmegaConf.is_missing(cfg, "data") or cfg.data in (None, MISSING)
-        paths = [] if missing else utils.split_paths(cfg.data)
+        missing = [name for name in cfg if OmegaConf.is_missing(cfg, name)] if OmegaConf.is_config(cfg) else []
+        paths = [] if "data" in missing or cfg.data in (None, MISSING) else utils.split_paths(cfg.data)
+        if paths and missing:
+            raise UsageError(f"task.{missing[0]} must have a value, and is ??? in the configuration")
         if not paths:
             raise UsageError("the data directory is missing: give one, or several joined by ':'")
         for other in paths[1:]:
