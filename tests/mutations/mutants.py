@@ -376,8 +376,30 @@ MUTANTS = [
     _mutant(
         "a run that is started again at its end trains on",
         "saving/register.py",
-        "        if 0 < most <= done:\n",
-        "        if 0 < most < done:\n",
+        "if 0 < most <= done else None",
+        "if 0 < most < done else None",
         "resume",
+    ),
+    _mutant(
+        "--patience counts anew in every process",
+        "saving/endings.py",
+        "counter.best, counter.num_runs = best, waited",
+        "counter.best, counter.num_runs = best, 0",
+        "saving",
+        "resume",
+    ),
+    _mutant(
+        "a result takes the place of what is read",
+        "cli/places.py",
+        "any(os.path.samefile(one, path) for one in read)",
+        "any(one == path for one in read)",
+        "places",
+    ),
+    _mutant(
+        "of several data directories tools read the first alone",
+        "cli/checkpoint_run.py",
+        "for epoch in range(1, len(shards) + 1):",
+        "for epoch in range(1, 2):",
+        "data_directories",
     ),
 ]
