@@ -85,6 +85,9 @@ def world(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     links = {"data-bin": corpus / "bin", "fairseq_maskplugins": harness.USER_DIR, "examples": harness.ROOT / "examples"}
     links.update({name: corpus / name for name in ("sp.model", "phrases.txt", "train.txt", "train.sp", "valid.sp")})
+    links.update(
+        {"dict.txt": corpus / "bin" / "dict.txt", "train.bpe": corpus / "train.sp", "valid.bpe": corpus / "valid.sp"}
+    )
     for name, target in links.items():
         (folder / name).symlink_to(target)
     (folder / "corpus").mkdir()
