@@ -137,6 +137,8 @@ def _refuse_long(path: str) -> None:
     """Refuse what no file can be called, before the work for it: whether it exists says nothing of that."""
     try:
         os.lstat(path)
+    except ValueError:
+        raise UsageError(f"{path}: can't write it: no file's name holds a NUL") from None
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(f"{path}: can't write it: {error.strerror}") from None

@@ -20,6 +20,7 @@ MOMENTS: Dict[str, Sequence[str]] = {
     "NAG": ("[momentum_buffer]",),
     "ChildSGD": ("[momentum_buffer]",),
 }
+KNOWN = sorted({name.strip("[]") for names in MOMENTS.values() for name in names} | {"max_exp_avg_sq"})
 # infinite, they make the weights NaN; the others are sums of squares or magnitudes
 FIRST = ("exp_avg", "momentum_buffer")
 LARGEST = 3.4e38  # of single precision
@@ -71,6 +72,23 @@ def check_loaded(optimizer: torch.optim.Optimizer) -> Optional[str]:
     return None
 
 
+def check_saved(found: Any) -> Optional[str]:
+    """What of a saved state can't be seen once it is loaded, as torch makes floating-point numbers of it; or None."""
+    table = found.get("state") if isinstance(found, dict) else None
+    for number, entry in table.items() if isinstance(table, dict) else ():
+        for name in KNOWN if isinstance(entry, dict) else ():
+            said = _check_kind(name, entry.get(name))
+            if said:
+                return f"parameter {shown(number)}: {said}"
+    return None
+
+
+def _check_kind(name: str, value: Any) -> Optional[str]:
+    if isinstance(value, torch.Tensor) and not value.is_floating_point():
+        return f"its {name} must hold floating-point numbers, got {str(value.dtype).replace('torch.', '')}"
+    return None
+
+
 def _check_parameter(parameter: torch.Tensor, state: Any, counted: bool, moments: Sequence[str]) -> Optional[str]:
     if not isinstance(state, dict):
         return f"its state must be a table, got {shown(state)}"
@@ -90,8 +108,9 @@ def _check_parameter(parameter: torch.Tensor, state: Any, counted: bool, moments
             return f"its {name} must be a tensor, got {shown(value)}"
         if value.shape != parameter.shape:
             return f"its {name} has the shape {list(value.shape)}, the parameter {list(parameter.shape)}"
-        if not value.is_floating_point():
-            return f"its {name} must hold floating-point numbers, got {str(value.dtype).replace('torch.', '')}"
+        said = _check_kind(name, value)
+        if said:
+            return said
         if bool(torch.isnan(value).any()) or name in FIRST and bool(torch.isinf(value).any()):
             return f"its {name} holds NaN or infinite values"
         if name not in FIRST and bool((value < 0).any()):

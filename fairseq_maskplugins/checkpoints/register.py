@@ -17,7 +17,7 @@ from omegaconf import base
 
 from ..compat import drop_inference_copies, loads_weights_only
 from ..errors import CheckpointError, UsageError
-from .optimizer_state import check_loaded, count_parameters
+from .optimizer_state import check_loaded, check_saved, count_parameters
 from .reading import explain_reading, know_in_checkpoints, read_checkpoint
 from .rebuild import NUMPY
 from .training_state import ITERATOR, OPTIMIZER, Uses, check_training_state, fill_history
@@ -202,6 +202,9 @@ def explain_loading() -> None:
             if said:
                 raise UsageError(f"{filename}: {said}")
             optimizer = state.get("last_optimizer_state")
+            said = check_saved(optimizer) if uses.optimizer else None
+            if said:
+                raise UsageError(f"{filename}: its optimizer state doesn't fit this run: {said}{OPTIMIZER}")
             saved.extend(count_parameters(optimizer) if uses.optimizer and "param_groups" in (optimizer or ()) else ())
 
         try:
