@@ -39,8 +39,7 @@ def load_run(
         UsageError: another task's checkpoint, or one that can't be read.
     """
     state = load_upgraded_checkpoint(path)
-    cfg = state.get("cfg")
-    name = getattr(cfg.get("task"), "_name", None) if OmegaConf.is_dict(cfg) else None
+    cfg, name = state.get("cfg"), _task_name(state)
     if name != "decoupled_mlm":
         raise UsageError(
             f"{path}: must be a checkpoint of --task decoupled_mlm, it is one of {name or 'an older fairseq'}"
@@ -74,6 +73,12 @@ def load_run(
     return Loaded(model.eval(), task, criterion.eval(), has_proposer)
 
 
+def _task_name(state: Dict[str, Any]) -> Optional[str]:
+    """The task that a checkpoint was trained with; None where an older fairseq wrote it."""
+    cfg = state.get("cfg")
+    return getattr(cfg.get("task"), "_name", None) if OmegaConf.is_dict(cfg) else None
+
+
 def first_directory(data: str) -> str:
     """Of several directories joined by ``":"`` the one whose dictionary counts."""
     return data if os.path.isdir(data) else utils.split_paths(data)[0]
@@ -93,7 +98,7 @@ def load_data_sets(task: Any, data: str, split: str) -> List[Any]:
 
 def require_pretraining(path: str, state: Dict[str, Any]) -> None:
     """Stop where a checkpoint is one of fine-tuning: its data and its task are others."""
-    name = getattr(state["cfg"].get("task"), "_name", None) if OmegaConf.is_dict(state.get("cfg")) else None
+    name = _task_name(state)
     if str(name).startswith("sentence_"):
         raise UsageError(f"{path}: must be a checkpoint of a masked language model, it is one of --task {name}")
 
