@@ -7,7 +7,6 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "fairseq_maskplugins/__init__.py").read_text()).group(1)
-LINUX = 'platform_system == "Linux" and platform_machine == "x86_64"'
 
 setup(
     name="fairseq_maskplugins",
@@ -18,10 +17,10 @@ setup(
     license="MIT",
     packages=find_packages(include=["fairseq_maskplugins", "fairseq_maskplugins.*"]),
     package_data={"": ["README.md"]},
-    python_requires=">=3.9,<3.14",
+    python_requires=">=3.10,<3.14",
     install_requires=[
         "numpy>=1.23",
-        "torch>=1.12",
+        "torch>=2.7",
         # upstream fairseq does not import on Python 3.11 and later, its mended release does; see compat.py
         'fairseq==0.12.2; python_version < "3.11"',
         'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
@@ -33,11 +32,7 @@ setup(
         "spark": ["pyspark>=3.5"],
         "variance": ["tqdm", "matplotlib"],
         "fisher": ["safetensors", "tqdm", "matplotlib"],
-        # transformers 4.40 is the newest that works with torch 1.12 and Python 3.9
-        "hf": [
-            *("transformers>=4.40", "tokenizers", "sentencepiece", "protobuf", "safetensors"),
-            'transformers<4.41; python_version < "3.11"',
-        ],
+        "hf": ["transformers>=4.40", "tokenizers", "sentencepiece", "protobuf", "safetensors"],
         "test": [
             *(
                 "pytest",
@@ -52,14 +47,10 @@ setup(
             *("markdown-it-py", "packaging", "build", "twine", "setuptools>=61,<81", "wheel"),
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
             "fairscale",  # --zero-sharding os
-            # wheels for Linux on x86-64 only; for Python 3.9 and 3.10 up to this version
-            f'atheris; python_version >= "3.11" and {LINUX}',
-            f'atheris==2.3.0; python_version < "3.11" and {LINUX}',
             # transformers 5 has its own trouble with torchaudio, see fairseq_maskplugins/hf/README.md
             *("transformers>=4.40,<5", "tokenizers", "protobuf"),
-            'transformers<4.41; python_version < "3.11"',
         ],
         "bench": ["transformers"],
     },
-    entry_points={"console_scripts": ["maskplugins = fairseq_maskplugins.cli.main:main"]},
+    entry_points={"console_scripts": ["maskplugins = fairseq_maskplugins.cli:main"]},
 )

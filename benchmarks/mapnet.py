@@ -15,7 +15,7 @@ import torch
 from bench_models import Task, build, describe, make_rows, median, ratio, time_side_by_side
 from fairseq.criterions import CRITERION_REGISTRY
 
-from fairseq_maskplugins.decoupled_mlm.apply import PLAN_KEY, mask_sample
+from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.decoupled_mlm.plan import Planner
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.mapnet.criterion import MapNetCriterionConfig

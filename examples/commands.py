@@ -80,10 +80,10 @@ def model_options(checkpoint: Union[str, Path], arch: str = "roberta") -> List[s
     """
     sys.path.insert(0, str(ROOT))
     import fairseq_maskplugins  # noqa: F401  (lets torch read fairseq's checkpoints)
-    from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
+    from fairseq_maskplugins.checkpoints import read_checkpoint
     from fairseq_maskplugins.correct_embeddings.checkpoint import option_of
 
-    state = load_checkpoint_file(str(checkpoint))
+    state = read_checkpoint(str(checkpoint))
     model = {name: option_of(state, "model", name) for name in SIZES + SWITCHES}
     missing = [name for name in SIZES if model[name] is None]
     if missing:

@@ -1,13 +1,24 @@
-"""What ``maskplugins doctor`` looks at: installed versions, and known conflicts with the fix for each (no fairseq here)."""
+"""``maskplugins doctor``: installed versions, and known conflicts with the fix for each."""
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+import argparse
+import importlib
+import json
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from .compat import check_versions, version_tuple
+from .compat import check_versions, installed_version, version_tuple
 
 PACKAGES = (
     *("fairseq", "fairseq-fixed", "torch", "numpy", "hydra-core", "omegaconf", "sentencepiece", "pip"),
     *("torchaudio", "transformers", "tokenizers", "safetensors", "duckdb", "pyspark"),
 )
+EXAMPLE = """examples:
+  maskplugins doctor
+  maskplugins doctor --json | python -m json.tool
+
+Exit status 1 where something is broken, 0 where it is not; notes do not count.
+"""
+TRIED = ("torch", "numpy", "omegaconf", "hydra", "fairseq", "torchaudio")
 OK, NOTE, BROKEN = "ok", "note", "broken"
 
 
@@ -54,12 +65,12 @@ def examine(python: Tuple[int, int], versions: Dict[str, Optional[str]], failure
     if problem:
         old = python < (3, 11)
         fix = (
-            'pip install "pip<24.1", then pip install torch==1.12.1 torchaudio==0.12.1 "numpy<2" fairseq==0.12.2'
+            'pip install "pip<24.1", then pip install torch "numpy<2" fairseq==0.12.2'
             if old
             else "pip install torch, then pip install --no-build-isolation fairseq-fixed==0.12.3.1"
         )
-        if not (3, 9) <= python <= (3, 13):
-            fix = "make an environment with Python 3.9 to 3.13"
+        if not (3, 10) <= python <= (3, 13):
+            fix = "make an environment with Python 3.10 to 3.13"
         found.append(Finding(BROKEN, problem, fix))
     if has("fairseq") and has("fairseq-fixed"):
         text = "fairseq and fairseq-fixed are both installed: two packages that write to one folder"
@@ -92,11 +103,59 @@ def examine(python: Tuple[int, int], versions: Dict[str, Optional[str]], failure
         found.append(
             Finding(NOTE, text, 'use --task decoupled_mlm, which has no such trouble, or pip install "numpy<2"')
         )
-    if has("torch") and version("torch") < (2, 6):
-        text = f"torch {versions['torch']} by itself loads checkpoints without protection: they can run code"
-        fix = "none needed where this package is loaded, which protects; elsewhere load checkpoints of people you trust"
-        found.append(Finding(NOTE, text, fix))
     if not has("sentencepiece"):
         text = "sentencepiece is not installed: --bpe sentencepiece can't be used"
         found.append(Finding(NOTE, text, "pip install sentencepiece"))
     return found or [Finding(OK, f"nothing wrong with {here} and {generation(versions)}")]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
+
+
+def run(args: argparse.Namespace) -> int:
+    versions = {name: installed_version(name) for name in PACKAGES}
+    failures = {}
+    for module in TRIED:
+        if module in ("fairseq", "torch", "numpy") or versions.get({"hydra": "hydra-core"}.get(module, module)):
+            error = _try(module)
+            if error:
+                failures[module] = error
+    findings = examine(sys.version_info[:2], versions, failures)
+    report = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "generation": generation(versions),
+        "versions": versions,
+        "gpus": _gpus() if "torch" not in failures else [],
+        "findings": [finding._asdict() for finding in findings],
+        "ok": all(finding.level != BROKEN for finding in findings),
+    }
+    if args.json:
+        print(json.dumps(report))
+    else:
+        _show(report)
+    return 0 if report["ok"] else 1
+
+
+def _try(module: str) -> Optional[str]:
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever a broken package raises
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+    return None
+
+
+def _gpus() -> list:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def _show(report: Dict[str, Any]) -> None:
+    print(f"Python {report['python']}, {report['generation'] or 'no fairseq'}")
+    print(", ".join(f"{name} {version}" for name, version in report["versions"].items() if version))
+    print("GPUs: " + (", ".join(report["gpus"]) or "none that torch can use; training runs with --cpu"))
+    for finding in report["findings"]:
+        print(f"{finding['level']}: {finding['what']}" + (f"\n  fix: {finding['fix']}" if finding["fix"] else ""))

@@ -23,22 +23,20 @@ stamp_of() { echo "$(cat "$ROOT/setup.py" "$ROOT/scripts/lib.sh" | cksum | tr -d
 # fill_env DIR PYTHON: a virtual environment with the fairseq that goes with this Python. It leaves the checkout alone, so
 # that several may be filled at a time. An interrupted one is finished.
 fill_env() {
-    local dir=$1 python=$2 version pip
+    local dir=$1 python=$2 version pip fairseq=fairseq-fixed==0.12.3.1 numpy=numpy
     version=$("$python" -c 'import sys; print("%d%02d" % sys.version_info[:2])')
+    [ "$version" -ge 311 ] || { fairseq=fairseq==0.12.2 numpy='numpy<2'; }
     # an environment that was interrupted while it was made has a Python and no pip
     "$dir/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$dir" || return 1
     pip="$dir/bin/python -m pip install -q --disable-pip-version-check"
-    if [ "$version" -ge 311 ]; then
-        # MASKPLUGINS_TORCH chooses another build of torch, one for your CUDA, say
-        $pip "${MASKPLUGINS_TORCH:-torch==2.13.0}" numpy cython 'setuptools<81' wheel || return 1
-        # without isolation pip would fetch a second torch only to compile
-        $pip --no-build-isolation fairseq-fixed==0.12.3.1 || return 1
-    else
-        # omegaconf 2.0.6 has metadata that newer pips refuse
-        $pip 'pip<24.1' || return 1
-        $pip torch==1.12.1 torchaudio==0.12.1 'numpy<2' || return 1
-        $pip fairseq==0.12.2 'numpy<2' || return 1
-    fi
+    # omegaconf 2.0.6, which fairseq 0.12.2 needs, has metadata that newer pips refuse
+    [ "$version" -ge 311 ] || $pip 'pip<24.1' || return 1
+    # MASKPLUGINS_TORCH chooses another build of torch, for example one for your CUDA version
+    $pip "${MASKPLUGINS_TORCH:-torch==2.13.0}" "$numpy" cython 'setuptools<81' wheel || return 1
+    # in isolation, pip would fetch a second torch only to compile fairseq-fixed; fairseq 0.12.2 needs isolation, because
+    # where it sees torch it compiles files that its source package lacks
+    [ "$version" -lt 311 ] || $pip --no-build-isolation "$fairseq" || return 1
+    $pip "$fairseq" "$numpy" || return 1
 }
 
 # make_env DIR PYTHON EXTRAS: the same with this package. Done once: a stamp in it says so.

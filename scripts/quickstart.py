@@ -235,7 +235,7 @@ def work(args, out, lock):
         else:
             step()
     print("\n== [6/6] what it learned and what was measured", flush=True)
-    command = [sys.executable, "-W", "ignore", "-m", "fairseq_maskplugins.cli.main", "fill-mask"]
+    command = [sys.executable, "-W", "ignore", "-m", "fairseq_maskplugins.cli", "fill-mask"]
     command += [out / "checkpoints" / "checkpoint_last.pt", out / "data-bin", "--topk", 5]
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model"]
     command += sentences_of(out) if args.text else SENTENCES

@@ -94,7 +94,7 @@ def read_script(words, monkeypatch):
 
 def read_tool(words, monkeypatch):
     from fairseq_maskplugins.cli import cli_fisher
-    from fairseq_maskplugins.cli.main import main
+    from fairseq_maskplugins.cli import main
 
     if words[1] == "fisher" and words[2] not in ("select", "show"):
         rest = cli_fisher._fisher_parser().parse_known_args(words[2:])[1]

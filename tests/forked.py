@@ -23,7 +23,7 @@ MODULES = (
     "fairseq_cli.preprocess",
     "fairseq_cli.validate",
     "fairseq_cli.hydra_train",
-    "fairseq_maskplugins.cli.main",
+    "fairseq_maskplugins.cli",
     "block",  # a block of Python in a page, written to a folder of its own
     "quickstart",
 )

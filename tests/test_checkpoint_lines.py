@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fairseq_maskplugins.cli import checkpoint_run
-from fairseq_maskplugins.cli.main import main
-from fairseq_maskplugins.cli.user_dir import import_user_dir
+from fairseq_maskplugins.cli import main
+from fairseq_maskplugins.cli import import_user_dir
 from fairseq_maskplugins.correct_embeddings.checkpoint import RECORD
 from fairseq_maskplugins.errors import UsageError
 
@@ -146,7 +146,7 @@ def test_a_plug_in_that_fails(text, place, what, tmp_path, monkeypatch):
 def test_commands_name_a_plug_in_that_fails(command, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "__init__.py").write_text("1 / 0\n")
-    run = [sys.executable, "-m", "fairseq_maskplugins.cli.main", *command, "--user-dir", tmp_path / "broken"]
+    run = [sys.executable, "-m", "fairseq_maskplugins.cli", *command, "--user-dir", tmp_path / "broken"]
     done = harness.run(run, cwd=harness.ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert (

@@ -12,7 +12,7 @@ import time
 import harness
 import pytest
 
-from fairseq_maskplugins.cli.main import COMMANDS, main
+from fairseq_maskplugins.cli import COMMANDS, main
 from fairseq_maskplugins.doctor import BROKEN, NOTE, examine
 from fairseq_maskplugins.errors import CheckpointError, UsageError, naming
 
@@ -123,7 +123,7 @@ def test_doctor_works_where_nothing_else_does(tmp_path):
     """With a fairseq that can't be imported the package can't either; doctor says so, with exit status 1."""
     (tmp_path / "fairseq").mkdir()
     (tmp_path / "fairseq" / "__init__.py").write_text("raise ImportError('half installed')\n")
-    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "doctor", "--json"]
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli", "doctor", "--json"]
     paths = os.pathsep.join(map(str, (tmp_path, harness.ROOT)))
     env = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
@@ -198,7 +198,7 @@ def test_empty_names_are_refused(command, tmp_path, monkeypatch):
 
 def start(arguments, cwd=harness.ROOT, **options):
     """The real program; tests that run in the background have interrupts ignored, and this has not."""
-    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli", *map(str, arguments)]
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(command, cwd=cwd, stderr=subprocess.PIPE, preexec_fn=heed, **options)
 

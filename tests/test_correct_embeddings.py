@@ -11,8 +11,8 @@ import torch
 from reference.correct_embeddings import correct_by_loop
 from tiny_roberta import build, make_dictionary, make_rows
 
-from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
-from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.checkpoints import read_checkpoint
+from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.correct_embeddings.checkpoint import correct_checkpoint, shares_of
 from fairseq_maskplugins.correct_embeddings.correct import Shares, correct
 from fairseq_maskplugins.errors import UsageError
@@ -50,7 +50,7 @@ def test_formula_against_a_loop(shares):
 def test_command_corrects_with_the_rates_of_the_checkpoint(checkpoint, tmp_path, capsys):
     out = tmp_path / "out.pt"
     run(checkpoint, out)
-    before, after = load_checkpoint_file(str(checkpoint)), load_checkpoint_file(str(out))
+    before, after = read_checkpoint(str(checkpoint)), read_checkpoint(str(out))
     old, new = before["model"][EMBEDDING], after["model"][EMBEDDING]
     mask = len(old) - 1
     rows = list(range(4, mask))
@@ -157,7 +157,7 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
     run(source, tmp_path / "once.pt")
     damaged = tmp_path / "damaged.pt"
     damaged.write_bytes(source.read_bytes()[:1000])
-    state = load_checkpoint_file(str(source))
+    state = read_checkpoint(str(source))
     for name, change in (
         ("tuned.pt", lambda s: s["cfg"].update(task={"_name": "sentence_prediction"})),
         ("odd.pt", lambda s: s["cfg"]["task"].update(mask_prob=7.0)),

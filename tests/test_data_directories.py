@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fairseq_maskplugins.child_tuning import maskfile
-from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.errors import UsageError
 
 
@@ -58,7 +58,7 @@ def test_variance_draws_from_all(shards, rows, checkpoint):
 
 
 def test_rows_are_drawn_without_repetition():
-    from fairseq_maskplugins.cli.variance_run import _choose_rows
+    from fairseq_maskplugins.variance.gradients import _choose_rows
 
     class Data:
         def __init__(self, sizes):
@@ -116,7 +116,7 @@ def test_a_directory_that_is_missing(corpus, tmp_path):
 
 def test_a_colon_in_a_directory_s_name(corpus, tmp_path):
     """fairseq would split it; the tools that list files must not be led astray."""
-    from fairseq_maskplugins.cli.checkpoint_run import first_directory
+    from fairseq_maskplugins.decoupled_mlm.loading import first_directory
 
     (tmp_path / "a:b").mkdir()
     assert first_directory(str(tmp_path / "a:b")) == str(tmp_path / "a:b")

@@ -55,13 +55,13 @@ def run(words, folder):
         options = [word.replace("$PWD", str(folder)) for word in words[1:]] + SMALL
         done = start("fairseq_cli.hydra_train", options, folder)
     elif words[:2] == ["maskplugins", "fisher"] and words[2] not in ("select", "show"):
-        done = start("fairseq_maskplugins.cli.main", words[1:] + SHRINK + ["--shorten-method", "truncate"], folder)
+        done = start("fairseq_maskplugins.cli", words[1:] + SHRINK + ["--shorten-method", "truncate"], folder)
     elif words[0] == "fairseq-preprocess":
         (folder / "data-bin").unlink()  # a link: the data that it would replace is that of all tests
         done = start("fairseq_cli.preprocess", words[1:], folder)
     else:
         fewer = "--rows 4 --masks 2 --groups 2".split() if words[1] == "variance" else []
-        done = start("fairseq_maskplugins.cli.main", [*words[1:], *fewer], folder)
+        done = start("fairseq_maskplugins.cli", [*words[1:], *fewer], folder)
     assert done.returncode == 0, done.stdout[-3000:]
 
 

@@ -25,7 +25,7 @@ def checkpoint(data_bin, tmp_path_factory):
 
 
 def fisher_command(data, *options, base=FINETUNE):
-    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "fisher", str(data)]
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli", "fisher", str(data)]
     return command + ["--user-dir", str(harness.USER_DIR), *base, *map(str, options)]
 
 
@@ -206,7 +206,7 @@ def test_fisher_select_show_and_training(data_bin, checkpoint, tmp_path):
     assert kept == mask_manifest["kept_entries"] == count_kept(sum(x.size for x in one.values()), 0.3)
 
     # another share from the same values; a table and a plot
-    from fairseq_maskplugins.cli.main import main
+    from fairseq_maskplugins.cli import main
 
     assert (
         main(["fisher", "select", "--fisher", str(values), "--reserve-p", "0.1", "--mask", str(tmp_path / "small")])
@@ -264,7 +264,7 @@ def test_masked_language_models_and_other_ways(corpus, checkpoint, tmp_path):
     ],
 )
 def test_bad_options(options, message):
-    from fairseq_maskplugins.cli.main import main
+    from fairseq_maskplugins.cli import main
 
     with pytest.raises(UsageError) as raised:
         main(["fisher", "data", *options])
@@ -281,7 +281,7 @@ def test_kinds_of_weights():
 
 
 def test_select_does_not_write_over_the_values(tmp_path):
-    from fairseq_maskplugins.cli.main import main
+    from fairseq_maskplugins.cli import main
 
     path = str(tmp_path / "values")
     manifest = {"parameters": [{"name": "a", "shape": [4], "covered": True}]}

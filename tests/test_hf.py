@@ -9,8 +9,8 @@ import torch
 from tiny_roberta import build, make_dictionary, make_rows
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, pipeline
 
-from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
-from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.checkpoints import read_checkpoint
+from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.files import write_folder
 from fairseq_maskplugins.hf.export import export_checkpoint
@@ -59,7 +59,7 @@ def test_logits_agree_and_the_way_back_is_bit_equal(arch, prenorm, tied, tmp_pat
 
     config, tensors = read_folder(str(tmp_path / "hf"))
     (tmp_path / "model.pt").write_bytes(import_model(config, tensors, None, None).checkpoint)
-    back = load_checkpoint_file(str(tmp_path / "model.pt"))
+    back = read_checkpoint(str(tmp_path / "model.pt"))
     before = {n: t for n, t in harness.trained(state["model"]).items() if not n.startswith("mae_decoder")}
     assert back["model"].keys() == before.keys()
     assert all(torch.equal(back["model"][name], before[name]) for name in before)
@@ -106,7 +106,7 @@ def test_a_mapnet_checkpoint_is_exported_without_its_proposer(corpus, tmp_path):
     mapnet = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --max-update 1".split()
     harness.train(corpus / "bin", tmp_path / "run", *mapnet, *SP, corpus / "sp.model")
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
-    state = load_checkpoint_file(str(checkpoint))
+    state = read_checkpoint(str(checkpoint))
     assert any(name.startswith("proposer.") for name in state["criterion"])
     assert main(["export-hf", str(checkpoint), str(tmp_path / "hf")]) == 0
     theirs = load(AutoModelForMaskedLM, tmp_path / "hf")
@@ -320,7 +320,7 @@ def test_what_was_corrected_is_known_on_the_way_back(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="--head new names a classification head, and this model has none"):
         main(["import-hf", "hf", "back", "--head", "new"])
     assert main(["import-hf", "hf", "back"]) == 0
-    once, back = (load_checkpoint_file(path)["correct_embeddings"] for path in ("once.pt", "back/model.pt"))
+    once, back = (read_checkpoint(path)["correct_embeddings"] for path in ("once.pt", "back/model.pt"))
     assert once == back and once["selected"] == 0.4
     with pytest.raises(UsageError, match="back/model.pt: its embeddings are corrected already"):
         main(["correct-embeddings", "back/model.pt", "twice.pt", "--dict", "back/dict.txt", *rates])

@@ -158,7 +158,7 @@ def test_gpt2_there_and_back(corpus, tmp_path):
     import torch
     from tiny_roberta import build
 
-    from fairseq_maskplugins.cli.main import main
+    from fairseq_maskplugins.cli import main
 
     encoder, merges = train_gpt2(corpus)
     dictionary = Dictionary()

@@ -11,9 +11,9 @@ import torch
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
-from fairseq_maskplugins.cli.as_json import reporting, to_json
-from fairseq_maskplugins.cli.cli_fill_mask import show_entries
-from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.cli import reporting, to_json
+from fairseq_maskplugins.fill_mask.command import show_entries
+from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.show_masks.measure import Token
 
@@ -63,7 +63,7 @@ def test_nothing_is_printed_where_it_fails(capsys):
 
 
 def test_output_that_cannot_be_written():
-    doctor = f"{sys.executable} -m fairseq_maskplugins.cli.main doctor --json"
+    doctor = f"{sys.executable} -m fairseq_maskplugins.cli doctor --json"
     full = subprocess.run(["bash", "-c", f"{doctor} > /dev/full"], cwd=harness.ROOT, stderr=subprocess.PIPE, text=True)
     assert full.returncode == 1
     said = "fairseq_maskplugins: standard output: can't write it: No space left on device"

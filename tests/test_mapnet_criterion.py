@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from fairseq_maskplugins.decoupled_mlm.apply import PLAN_KEY
+from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY
 
 MAPNET = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-warmup-updates 0 --dropout 0 --attention-dropout 0".split()
 RATES = "--corruption-rate 0.3 --prediction-rate 0.3".split()

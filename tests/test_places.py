@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from fairseq_maskplugins.cli.main import main
-from fairseq_maskplugins.cli.places import check_outputs, list_inputs
+from fairseq_maskplugins.cli import main
+from fairseq_maskplugins.cli import check_outputs, list_inputs
 from fairseq_maskplugins.errors import UsageError
 
 

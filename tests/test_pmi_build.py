@@ -24,7 +24,7 @@ from fairseq_maskplugins.pmi_build.build import build_list, write_list
 from fairseq_maskplugins.pmi_build.text import read_batches
 from fairseq_maskplugins.pmi_build.words import WordSplitter
 
-COMMAND = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "pmi", "build"]
+COMMAND = [sys.executable, "-m", "fairseq_maskplugins.cli", "pmi", "build"]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import harness
 import numpy as np
 import pytest
 
-from fairseq_maskplugins.cli.main import main
+from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.pieces import byte_alphabet
 from fairseq_maskplugins.show_masks import measure

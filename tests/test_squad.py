@@ -50,7 +50,7 @@ def exported(corpus, tmp_path_factory):
     harness.train(
         *(corpus / "bin", folder, *options, "--bpe", "sentencepiece", "--sentencepiece-model", corpus / "sp.model")
     )
-    tool = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "export-hf"]
+    tool = [sys.executable, "-m", "fairseq_maskplugins.cli", "export-hf"]
     harness.run([*tool, folder / "checkpoint_last.pt", folder / "hf"], check=True)
     return folder
 
@@ -145,7 +145,7 @@ def test_from_checkpoint_to_a_table(recipe, corpus, exported, tmp_path, monkeypa
         recipe.main([str(word) for word in [*words, "--out", out, *more]])
 
     run(tmp_path / "whole", "--keep")
-    assert started[0][:4] == [sys.executable, "-m", "fairseq_maskplugins.cli.main", "export-hf"] and len(started) == 1
+    assert started[0][:4] == [sys.executable, "-m", "fairseq_maskplugins.cli", "export-hf"] and len(started) == 1
     found = json.loads((tmp_path / "whole" / "seed-1" / "scores.json").read_text())
     assert set(found) == {f"{kind}{name}" for kind in ("", "HasAns_", "NoAns_") for name in ("exact", "f1")} | {"total"}
     answers = json.loads((tmp_path / "whole" / "seed-1" / "predictions.json").read_text())

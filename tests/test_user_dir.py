@@ -121,7 +121,7 @@ def test_a_users_own_masker(corpus, tmp_path):
 
 def test_commands_know_a_users_own_masker(corpus):
     example = harness.ROOT / "examples" / "extending"
-    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "show-masks", str(corpus / "bin")]
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli", "show-masks", str(corpus / "bin")]
     options = ["--masker", "every_nth", "--every-nth", "3", "--rows", "1", "--user-dir"]
     done = harness.run([*command, *options, str(example)], check=True)
     assert "row 0: " in done.stdout

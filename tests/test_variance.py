@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy import stats
 
-from fairseq_maskplugins.cli.checkpoint_file import load_checkpoint_file
-from fairseq_maskplugins.cli.main import main
-from fairseq_maskplugins.cli.variance_run import _masking
+from fairseq_maskplugins.checkpoints import read_checkpoint
+from fairseq_maskplugins.cli import main
+from fairseq_maskplugins.variance.gradients import _masking
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.mapnet.proposal import draw_pair, log_inclusion, propose, weigh
@@ -219,7 +219,7 @@ def test_damaged_checkpoints(checkpoint, data_bin, tmp_path, command, content):
 
 
 def test_incomplete_model(checkpoint, data_bin, tmp_path):
-    state = load_checkpoint_file(str(checkpoint))
+    state = read_checkpoint(str(checkpoint))
     del state["model"]["encoder.sentence_encoder.embed_tokens.weight"]
     torch.save(state, tmp_path / "less.pt")
     with pytest.raises(UsageError, match="less.pt: does not fit its own settings: .*embed_tokens"):
@@ -227,7 +227,7 @@ def test_incomplete_model(checkpoint, data_bin, tmp_path):
 
 
 def test_lost_proposer(checkpoint, data_bin, tmp_path):
-    state = load_checkpoint_file(str(checkpoint))
+    state = read_checkpoint(str(checkpoint))
     del state["criterion"]
     torch.save(state, tmp_path / "lost.pt")
     arguments = [str(tmp_path / "lost.pt"), str(data_bin), "--rows", "4", "--masks", "2", "--groups", "2", "--cpu"]

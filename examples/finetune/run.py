@@ -116,7 +116,7 @@ def check_settings(args, more):
 def make_mask(args, options, p, seed, more):
     """D's mask of a seed: the Fisher values once, and from them the mask of each share."""
     mask, values = (args.out / f"{name}-{seed}.safetensors" for name in (f"mask-{p:g}", "fisher"))
-    tool = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "fisher"]
+    tool = [sys.executable, "-m", "fairseq_maskplugins.cli", "fisher"]
     if not values.exists():
         sample = ["--max-examples", args.fisher_examples] if args.fisher_examples else []
         command = [*tool, args.data / "bin", "--user-dir", SCORES, *options, *more, *sample, "--fisher", values]

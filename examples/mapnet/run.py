@@ -112,7 +112,7 @@ def measure(args, data, method, seed):
     for update, checkpoint in sorted(checkpoints.items()):
         out = folder / f"variance-{update}.json"
         if not out.exists():
-            command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "variance", checkpoint, data]
+            command = [sys.executable, "-m", "fairseq_maskplugins.cli", "variance", checkpoint, data]
             command += ["--maskers", "uniform", "mapnet", "--rows", args.rows, "--masks", 8, "--groups", 8]
             call(command + ["--cpu", "--json", out], folder / "variance.log", OMP_NUM_THREADS="1")
         found.append([update, {line["masker"]: line["found"] for line in json.loads(out.read_text())["lines"]}])

@@ -27,7 +27,7 @@ TOKENIZER = ("dict", "bpe", "sentencepiece_model", "gpt2_encoder_json", "gpt2_vo
 
 
 def export_command(args):
-    words = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "export-hf", args.checkpoint, args.out / "model"]
+    words = [sys.executable, "-m", "fairseq_maskplugins.cli", "export-hf", args.checkpoint, args.out / "model"]
     for name in TOKENIZER:
         value = getattr(args, name)
         words += [] if value is None else [f"--{name.replace('_', '-')}", value]

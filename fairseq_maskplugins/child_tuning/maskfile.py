@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
-from ..files import replacing, require_file
+from ..files import replacing
 
 KINDS = ("fisher", "mask")
 VERSION = 1
@@ -50,7 +50,6 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
 def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
     """Manifest and tensors of a file; whatever is wrong with it is one line that names it."""
     safetensors = require_safetensors()
-    require_file(path)
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such file; 'maskplugins fisher' writes it")
     try:

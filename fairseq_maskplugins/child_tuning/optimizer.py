@@ -13,7 +13,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdamConfig
 from omegaconf import II
 
-from ..compat import flat_shapes, has_fused_adam
+from ..compat import has_fused_adam
 from ..errors import UsageError
 from . import maskfile
 from .masks import FixedMask, KeyedMask, grid_share
@@ -107,7 +107,7 @@ def _mask_builder(cfg: Any) -> Tuple[float, Callable[[Positions], Any]]:
     def fixed(positions: Positions) -> FixedMask:
         params = positions.params
         flat = len(params) == 1 and params[0].dim() == 1 and len(manifest["parameters"]) > 1
-        shapes = flat_shapes(params[0]) if flat else [p.shape for p in params]
+        shapes = None if flat else [p.shape for p in params]  # of a flat fp32 copy only the total size is known
         maskfile.check_parameters(path, manifest, shapes, positions.total)
         masks = maskfile.selected_tensors(manifest, tensors)
         sizes = [torch.Size(p["shape"]).numel() for p in manifest["parameters"]]

@@ -60,7 +60,7 @@ def shares_of(state: Dict[str, Any]) -> Optional[Shares]:
     except CheckpointError:
         raise
     except UsageError as error:
-        raise CheckpointError(f"the rates it records can't be read ({error.said}): {advice}") from error
+        raise CheckpointError(f"the rates it records can't be read ({error.message}): {advice}") from error
 
 
 def _find(names: List[str], what: str) -> str:
@@ -111,7 +111,7 @@ def correct_checkpoint(
     if RECORD in state:
         raise CheckpointError("its embeddings are corrected already; a second time would not be right")
     model = state["model"]
-    if any(key.startswith("mae_decoder.") for key in model):
+    if any(key.startswith(("encoder.regression_head.", "mae_decoder.")) for key in model):
         raise CheckpointError("was trained as MAE: its layers never saw <mask>, so there is nothing to correct")
     name = find_embedding(model)
     old = model[name]

@@ -9,11 +9,10 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from ..compat import complete_batches
 from ..errors import UsageError
-from ..files import require_file
 from ..rng import RowDraws
-from .apply import PLAN_KEY
 from .blocks import TokenStream, pad_rows
 from .plan import Planner
+from .sample import PLAN_KEY
 
 Item = Tuple[int, np.ndarray]
 
@@ -30,12 +29,6 @@ def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.n
     document_sep_len = 1  # an empty line is one </s>
     sizes = np.asarray(sizes, dtype=np.int64)
     return np.asarray(_get_slice_indices_fast(sizes, str(break_mode), block_size, document_sep_len))
-
-
-def require_data(path: str) -> None:
-    """Refuse devices and pipes in the place of ``PATH.bin`` and ``PATH.idx``: fairseq would wait for them."""
-    for ending in (".bin", ".idx"):
-        require_file(path + ending)
 
 
 def open_stream(dataset: Any, path: str) -> TokenStream:
@@ -185,24 +178,3 @@ class MaskPlanDataset(FairseqDataset):
         if (tokens == vocabulary.mask).any():
             row = ids[np.argwhere(tokens == vocabulary.mask)[0, 0]]
             raise UsageError(f"{self.path}: row {row} holds <mask> itself; {REMEDY}")
-
-
-def check_stream(dataset: MaskPlanDataset, size: int, forbidden: Optional[int], chunk: int = 1 << 24) -> None:
-    """Refuse data that holds an id which the dictionary does not have, or ``<mask>`` itself (``forbidden``, given where
-    the dictionary file has it). Data that is not memory-mapped is checked batch by batch as it is read."""
-    stream = dataset.stream
-    for begin in range(0, 0 if stream.buffer is None else len(stream.buffer), chunk):
-        part = stream.buffer[begin : begin + chunk]
-        wrong = part >= size if part.max() >= size else None
-        if wrong is None and forbidden is not None:
-            wrong = part == forbidden
-        if wrong is None or not wrong.any():
-            continue
-        token = int(np.flatnonzero(wrong)[0])
-        line = int(np.searchsorted(stream.ends, begin + token, side="right")) + 1
-        if part[token] == forbidden:
-            raise UsageError(f"{dataset.path}: line {line} of the text holds <mask> itself; {REMEDY}")
-        raise UsageError(
-            f"{dataset.path}: line {line} holds token id {part[token]}, the dictionary has only {size} entries; "
-            "preprocess the data with this dictionary"
-        )

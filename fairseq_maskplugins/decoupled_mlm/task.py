@@ -16,16 +16,15 @@ from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import MISSING, OmegaConf
 
-from ..compat import load_dictionary, release_workers
+from ..compat import load_dictionary, release_workers, spare_inference_copies
 from ..errors import UsageError, naming
 from ..maskers.base import build_masker, on_register
-from .apply import PLAN_KEY, mask_sample
-from .dataset import MaskPlanDataset, build_blocks, check_stream, require_data
+from .config import TASK_NAME, build_config, check_options, refresh_config
+from .dataset import MaskPlanDataset, build_blocks
 from .dictionary import build_vocabulary
-from .options import check_options
 from .plan import Planner
 from .rates import Rates, build_schedule
-from .register import TASK_NAME, build_config, refresh_config
+from .sample import PLAN_KEY, mask_sample
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +38,11 @@ class DecoupledMLMTask(MaskedLMTask):
 
     Data workers read rows and draw mask plans; the training and validation steps cut them at the rates of the moment, on
     the device. A criterion sees samples in the format of fairseq's ``masked_lm``
-    (:func:`~fairseq_maskplugins.decoupled_mlm.apply.mask_sample` lists what comes on top).
+    (:func:`~fairseq_maskplugins.decoupled_mlm.sample.mask_sample` lists what comes on top).
     """
 
-    def __init__(self, cfg: Any, dictionary: Dictionary, mask_in_dictionary: bool = False):
+    def __init__(self, cfg: Any, dictionary: Dictionary):
         super().__init__(cfg, dictionary)
-        self.mask_in_dictionary = mask_in_dictionary
         self.schedule = build_schedule(
             cfg.mask_prob,
             cfg.corruption_rate,
@@ -80,7 +78,7 @@ class DecoupledMLMTask(MaskedLMTask):
         path = os.path.join(paths[0], "dict.txt")
         dictionary = load_dictionary(path, "the data directory must be one that fairseq-preprocess wrote")
         logger.info(f"dictionary: {len(dictionary)} types")
-        return cls(cfg, dictionary, "<mask>" in dictionary.indices)
+        return cls(cfg, dictionary)
 
     @property
     def planner(self) -> Planner:
@@ -114,7 +112,6 @@ class DecoupledMLMTask(MaskedLMTask):
         blocks = build_blocks(dataset.sizes, self.cfg.sample_break_mode, self.cfg.tokens_per_sample - 1)
         copies = self.schedule.max_copies * self.masks_per_row
         loaded = MaskPlanDataset(dataset, blocks, planner, self.cfg.seed, copies, path)
-        check_stream(loaded, len(self.dictionary), self.mask_idx if self.mask_in_dictionary else None)
         logger.info(f"loaded {len(loaded)} blocks from: {path}")
         self._let_go(self.datasets.get(split))
         self.datasets[split] = loaded
@@ -135,7 +132,6 @@ class DecoupledMLMTask(MaskedLMTask):
 
     def _open(self, path: str, split: str, combine: bool) -> Any:
         cfg = self.cfg
-        require_data(path)
         try:
             dataset = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
         except Exception as error:  # whatever a damaged file leads to: struct, numpy, OS errors, assertions
@@ -152,6 +148,7 @@ class DecoupledMLMTask(MaskedLMTask):
     def build_model(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         model = super().build_model(cfg, *args, **kwargs)
         check_model(model, cfg)
+        spare_inference_copies(model)
         embedding = find_embedding(model, len(self.dictionary))
         self.embedding_width = None if embedding is None else embedding.size(1)
         limit = model.max_positions() if hasattr(model, "max_positions") else None

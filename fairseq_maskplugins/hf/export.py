@@ -103,7 +103,7 @@ def export_checkpoint(
     try:
         check_sizes(config, tensors)
     except UsageError as error:
-        raise CheckpointError(f"its tensors don't fit together: {error.said}") from None
+        raise CheckpointError(f"its tensors don't fit together: {error.message}") from None
     files = {"config.json": to_json(config), "model.safetensors": save(tensors, metadata={"format": "pt"})}
     lines = [
         f"{config['architectures'][0]}: {shape.layers} layers of width {shape.width}, {shape.rows} entries, "

@@ -8,7 +8,6 @@ import torch
 
 from ..correct_embeddings.checkpoint import RECORD as CORRECTED
 from ..errors import UsageError
-from ..files import require_file
 from .config import RECORD
 from .weights import Tensors, base_name
 
@@ -33,8 +32,6 @@ def read_folder(path: str) -> Tuple[Dict[str, Any], Tensors]:
     """
     from safetensors.torch import load_file
 
-    for entry in sorted(os.listdir(path)) if os.path.isdir(path) else ():  # transformers opens more of them than we
-        require_file(os.path.join(path, entry))
     config = read_json_object(os.path.join(path, "config.json"))
     if config.get("model_type") not in KINDS:
         raise UsageError(f"{path}: model_type must be one of {', '.join(KINDS)}, got {config.get('model_type')}")

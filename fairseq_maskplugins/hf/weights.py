@@ -29,7 +29,7 @@ _NORMS = {  # by whether the norms stand before the blocks
     True: {"self_attn_layer_norm": "attention.LayerNorm", "final_layer_norm": "intermediate.LayerNorm"},
 }
 _LM = {"dense": "dense", "layer_norm": "layer_norm"}
-_LEFT_OUT = ("mae_decoder.", ENCODER + "version", ENCODER + "embed_positions._float_tensor")
+_LEFT_OUT = ("encoder.regression_head.", "mae_decoder.", ENCODER + "version", ENCODER + "embed_positions._float_tensor")
 
 
 class Shape(NamedTuple):
@@ -89,7 +89,7 @@ def read_shape(model: Tensors) -> Shape:
         inner=model[ENCODER + "layers.0.fc1.weight"].shape[0],
         positions=model[POSITIONS].shape[0],
         heads=sorted({name.split(".")[1] for name in model if name.startswith(HEADS)}),
-        mae=any(name.startswith("mae_decoder.") for name in model),
+        mae=any(name.startswith(_LEFT_OUT[:2]) for name in model),
     )
 
 

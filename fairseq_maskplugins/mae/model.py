@@ -16,10 +16,13 @@ from ..drop_token.keep import Kept
 from ..drop_token.model import PackedRobertaModel, add_checkpointing_options, register_architectures
 from ..errors import CheckpointError, UsageError
 from .decode import MaskedDecoder, pack_visible
-from .register import DECODER
 
 logger = logging.getLogger(__name__)
 NAME = "mae_roberta"
+# fairseq's RoBERTa leaves out whatever a checkpoint has under this name (data2vec's head), so that it loads the encoder
+# of a MAE checkpoint without our help
+DECODER = "encoder.regression_head."
+OLD_DECODER = "mae_decoder."  # its name in checkpoints of version 0.1
 
 
 class _NoTokens(nn.Module):
@@ -41,8 +44,12 @@ class MAERobertaModel(PackedRobertaModel):
 
     def __init__(self, args: Namespace, encoder: Any):
         super().__init__(args, encoder)
-        self.mae_decoder: Optional[MaskedDecoder] = None
+        self.encoder.regression_head = None
         self.mask_idx = -1
+
+    @property
+    def mae_decoder(self) -> Optional[MaskedDecoder]:
+        return self.encoder.regression_head
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -76,7 +83,7 @@ class MAERobertaModel(PackedRobertaModel):
         mask_idx = getattr(task, "mask_idx", None)
         if mask_idx is not None:
             model.mask_idx = int(mask_idx)
-            model.mae_decoder = build_decoder(args, task.source_dictionary)
+            model.encoder.regression_head = build_decoder(args, task.source_dictionary)
             disable_inference_path(model.encoder.sentence_encoder)
             disable_inference_path(model.mae_decoder.stack)
         return model
@@ -90,15 +97,23 @@ class MAERobertaModel(PackedRobertaModel):
         return self.encoder.output_layer(self.mae_decoder(encoded, kept, tokens, predicted))
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
-        prefix = (name + "." if name else "") + DECODER + "."
-        if self.mae_decoder is not None and not any(key.startswith(prefix) for key in state_dict):
-            # before anything else: fairseq would take the missing version for an old one, and drop a layer norm
+        begin = name + "." if name else ""
+        prefix, old = begin + DECODER, begin + OLD_DECODER
+        for key in [key for key in state_dict if key.startswith(old)]:
+            state_dict[prefix + key[len(old) :]] = state_dict.pop(key)
+        if self.mae_decoder is None:
+            return super().upgrade_state_dict_named(state_dict, name)
+        weights = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
+        if weights:
+            _check_sizes(self.mae_decoder.state_dict(), weights)
+        else:
             logger.info("the checkpoint has no MAE decoder: this model's starts from its initial weights")
-            state_dict.update({prefix + key: value for key, value in self.mae_decoder.state_dict().items()})
-        elif self.mae_decoder is not None:
-            theirs = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
-            _check_sizes(self.mae_decoder.state_dict(), theirs)
-        super().upgrade_state_dict_named(state_dict, name)
+            weights = self.mae_decoder.state_dict()
+        # with the weights in place, or fairseq would take the missing version for an old one, and drop a layer norm
+        state_dict.update({prefix + key: value for key, value in weights.items()})
+        super().upgrade_state_dict_named(state_dict, name)  # leaves the decoder out
+        state_dict.update({prefix + key: value for key, value in weights.items()})
+        self.mae_decoder.stack.upgrade_state_dict_named(state_dict, prefix + "stack")
 
 
 def _check_sizes(ours: Dict[str, Tensor], theirs: Dict[str, Tensor]) -> None:

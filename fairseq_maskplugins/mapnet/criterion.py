@@ -10,8 +10,8 @@ from fairseq.criterions import register_criterion
 from fairseq.logging import metrics
 from omegaconf import II
 
-from ..decoupled_mlm.apply import PLAN_KEY
 from ..decoupled_mlm.criterion import DecoupledMLMCriterion, DecoupledMLMCriterionConfig
+from ..decoupled_mlm.sample import PLAN_KEY
 from ..decoupled_mlm.task import find_embedding
 from ..errors import CheckpointError, UsageError
 from .kinds import DECILES, frequency_deciles, sum_by_group

@@ -7,7 +7,6 @@ import zlib
 from typing import Iterator, List, Tuple
 
 from ..errors import UsageError
-from ..files import require_file
 
 LONGEST = 32
 LONGEST_LINE = 1 << 16  # bytes: 32 words, a score and a count take far less
@@ -16,7 +15,6 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 def read_bytes(path: str, option: str = "--pmi-vocab ") -> bytes:
     """The file as it is on the disk. Errors name it after ``option`` (here and below), as the user gave it."""
-    require_file(path, option)
     try:
         with open(path, "rb") as file:
             return file.read()

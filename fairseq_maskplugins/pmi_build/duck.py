@@ -3,12 +3,12 @@
 import contextlib
 import os
 import re
+import tempfile
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
 from ..errors import UsageError
-from ..files import working_folder
 from . import sql
 from .count import Partial, count_batch
 from .coverage import PhraseTable, cover_batch
@@ -84,11 +84,10 @@ class DuckEngine:
         except UnicodeEncodeError:
             raise UsageError(f"--temp-dir must be UTF-8, as DuckDB takes no other names, got {temp_dir!r}") from None
         try:
-            self.folder = self.stack.enter_context(working_folder(os.path.join(temp_dir, "pmi-build")))
+            self.folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="pmi-build-", dir=temp_dir))
         except OSError as error:
             raise self._no_room(error.strerror) from None
         try:
-            os.chmod(self.folder, 0o700)  # it holds the text
             self.db = duckdb.connect(os.path.join(self.folder, "counts.duckdb"))
             for setting in (
                 f"memory_limit = '{limit // 1024}KiB'",

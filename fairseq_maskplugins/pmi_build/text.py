@@ -8,7 +8,6 @@ import zlib
 from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from ..errors import UsageError
-from ..files import is_special
 
 BATCH_BYTES = 1 << 22  # of text: about 700,000 words of English
 LONGEST_LINE = 1 << 23  # a line is counted at once, in some 30 times its length of memory
@@ -20,7 +19,7 @@ _BOM = b"\xef\xbb\xbf"
 
 def is_stream(path: str) -> bool:
     """Whether it is standard input or a pipe, which can be read once, by one process, from its beginning."""
-    return path == "-" or is_special(path)
+    return path == "-" or os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def find_files(patterns: Sequence[str]) -> List[str]:

@@ -7,7 +7,6 @@ from typing import List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from ..errors import UsageError
-from ..files import require_file
 
 MODES = ("whitespace", "character", "sentencepiece")
 _BOUNDARY = "\0"  # a control character: stripped like punctuation, so that nothing is left of it but a boundary
@@ -68,7 +67,6 @@ class WordSplitter:
             raise UsageError("--words sentencepiece and --sentencepiece-model FILE go together")
         self.mode, self.keep_case, self.model = mode, keep_case, None
         if model is not None:
-            require_file(model, "--sentencepiece-model ")
             try:
                 with open(model, "rb") as file:
                     self.model = file.read()

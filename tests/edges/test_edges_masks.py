@@ -11,7 +11,7 @@ from helpers import draw_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_maskplugins.decoupled_mlm.apply import PLAN_KEY, mask_sample
+from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.plan import BUDGETS, select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates

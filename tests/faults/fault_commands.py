@@ -6,7 +6,7 @@ from typing import Callable, Dict, List, NamedTuple, Tuple
 
 import harness
 
-MAIN = [sys.executable, "-m", "fairseq_maskplugins.cli.main"]
+MAIN = [sys.executable, "-m", "fairseq_maskplugins.cli"]
 
 
 class Inputs(NamedTuple):

@@ -28,7 +28,7 @@ def place(corpus, tmp_path):
 def command(corpus, place):
     options = ["--masker", "pmi", "--pmi-vocab", place / "phrases.txt", "--measure", 20, "--rows", 2]
     options += ["--bpe", "sentencepiece", "--sentencepiece-model", corpus / "sp.model"]
-    main = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "show-masks"]
+    main = [sys.executable, "-m", "fairseq_maskplugins.cli", "show-masks"]
     return [*main, *map(str, [corpus / "bin", *options])]
 
 

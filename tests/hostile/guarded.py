@@ -90,7 +90,7 @@ def _run(function, args, writer, megabytes):
 
 def command(*arguments):
     """``maskplugins`` in this process."""
-    from fairseq_maskplugins.cli.main import main
+    from fairseq_maskplugins.cli import main
 
     status = main([str(argument) for argument in arguments])
     if status:

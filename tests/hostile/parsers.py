@@ -21,11 +21,11 @@ import zstandard
 from safetensors.numpy import save
 
 import fairseq_maskplugins  # noqa: F401  (registers)
-from fairseq_maskplugins.checkpoints.guard import Refused, check_state, is_harmless
-from fairseq_maskplugins.checkpoints.reading import explain_reading, read_checkpoint
+from fairseq_maskplugins.checkpoints import Refused, check_state, is_harmless
+from fairseq_maskplugins.checkpoints import explain_reading, read_checkpoint
 from fairseq_maskplugins.child_tuning import maskfile, show
-from fairseq_maskplugins.cli.cli_fill_mask import encode_around_masks
-from fairseq_maskplugins.cli.variance_run import parse_mix
+from fairseq_maskplugins.fill_mask.command import encode_around_masks
+from fairseq_maskplugins.variance.gradients import parse_mix
 from fairseq_maskplugins.compat import load_dictionary
 from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.rates import build_schedule

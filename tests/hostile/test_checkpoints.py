@@ -10,7 +10,7 @@ import pytest
 import torch
 from guarded import check_line, command, guarded
 
-from fairseq_maskplugins.checkpoints.guard import is_harmless
+from fairseq_maskplugins.checkpoints import is_harmless
 
 EMBEDDING = "encoder.sentence_encoder.embed_tokens.weight"
 
@@ -319,7 +319,7 @@ def test_what_checkpoints_really_hold(tmp_path):
     import numpy as np
     from omegaconf import OmegaConf
 
-    from fairseq_maskplugins.checkpoints.reading import read_checkpoint
+    from fairseq_maskplugins.checkpoints import read_checkpoint
 
     state = {
         "cfg": OmegaConf.create({"task": {"_name": "masked_lm", "list": [1, 2.5, None, True, "${task._name}"]}}),
@@ -344,7 +344,7 @@ def test_what_checkpoints_really_hold(tmp_path):
 
 def test_classes_of_users_can_be_allowed(tmp_path, monkeypatch):
     from fairseq_maskplugins.checkpoints import allow_in_checkpoints
-    from fairseq_maskplugins.checkpoints.reading import read_checkpoint
+    from fairseq_maskplugins.checkpoints import read_checkpoint
 
     (tmp_path / "model.pt").write_bytes(files.saved({"model": {}, "mine": Mine(3)}))
 

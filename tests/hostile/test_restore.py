@@ -9,14 +9,14 @@ import torch
 
 from fairseq_maskplugins.checkpoints import register
 from fairseq_maskplugins.checkpoints.optimizer_state import check_loaded
-from fairseq_maskplugins.checkpoints.reading import read_checkpoint
+from fairseq_maskplugins.checkpoints import read_checkpoint
 from fairseq_maskplugins.checkpoints.training_state import (
     Uses,
     check_iterator,
     check_training_state,
     fill_history,
 )
-from fairseq_maskplugins.checkpoints.weights import list_mismatches
+from fairseq_maskplugins.checkpoints import list_mismatches
 
 EMBEDDING = "encoder.sentence_encoder.embed_tokens.weight"
 

@@ -41,7 +41,7 @@ def begun(corpus, tmp_path_factory):
     """Folder of a model of 1,000 updates, and a mask for ChildTuning-D selected from its Fisher information."""
     folder = tmp_path_factory.mktemp("begun")
     harness.train(corpus / "bin", folder, "--max-update", STAGE, "--no-epoch-checkpoints", *LEARNING)
-    command = [sys.executable, "-m", "fairseq_maskplugins.cli.main", "fisher", corpus / "bin", "--user-dir"]
+    command = [sys.executable, "-m", "fairseq_maskplugins.cli", "fisher", corpus / "bin", "--user-dir"]
     command += [harness.USER_DIR, *harness.TINY, *harness.MLM, "--restore-file", folder / "checkpoint_last.pt"]
     command += ["--max-examples", 50, "--mask", folder / "mask", "--reserve-p", 0.3]
     harness.run(command, check=True, cwd=harness.ROOT)

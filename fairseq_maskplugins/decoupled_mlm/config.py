@@ -1,0 +1,155 @@
+"""The options of ``--task decoupled_mlm``: those of fairseq's ``masked_lm``, ours, and those of every masker."""
+
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, Optional, Type
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from fairseq.tasks.masked_lm import MaskedLMConfig
+from hydra.core.config_store import ConfigStore
+from omegaconf import II
+
+from ..errors import UsageError
+from ..maskers.base import MASKERS
+from .plan import BUDGETS
+
+TASK_NAME = "decoupled_mlm"
+
+
+@dataclass
+class DecoupledMLMBaseConfig(MaskedLMConfig):
+    mask_prob: float = field(
+        default=0.4,
+        metadata={"help": "share of tokens that is corrupted and predicted, in (0, 1]; the default of both rates"},
+    )
+    leave_unmasked_prob: float = field(
+        default=0.0, metadata={"help": "share of the selected units that is left as it is, in [0, 1]"}
+    )
+    random_token_prob: float = field(
+        default=0.0, metadata={"help": "share of the selected units that becomes random tokens, in [0, 1]"}
+    )
+    corruption_rate: Optional[float] = field(
+        default=None, metadata={"help": "share of tokens that is corrupted, in (0, 1] (default: --mask-prob)"}
+    )
+    prediction_rate: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "share of tokens that is predicted, in (0, 1] (default: --mask-prob); above --corruption-rate, rows "
+            "are copied, with disjoint sets of predicted tokens"
+        },
+    )
+    mask_prob_final: Optional[float] = field(
+        default=None, metadata={"help": "move both rates linearly to this value over --max-update"}
+    )
+    corruption_rate_final: Optional[float] = field(
+        default=None, metadata={"help": "move --corruption-rate linearly to this value over --max-update"}
+    )
+    prediction_rate_final: Optional[float] = field(
+        default=None, metadata={"help": "move --prediction-rate linearly to this value over --max-update"}
+    )
+    masker: str = field(
+        default="uniform", metadata={"help": "what is masked together: uniform (single tokens), whole_word, ..."}
+    )
+    mask_budget: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "exact: the number of masked tokens is met, a unit may be cut; whole: units are never cut, the "
+            "number is met on average (default: the masker's own)"
+        },
+    )
+    # not options: values of other parts of the configuration
+    max_update: int = II("optimization.max_update")
+    pipeline_model_parallel: bool = II("distributed_training.pipeline_model_parallel")
+    model_parallel_size: int = II("common.model_parallel_size")
+    bf16: bool = II("common.bf16")
+    tpu: bool = II("common.tpu")
+    bpe_config: Any = II("bpe")
+
+
+def build_config() -> Type[FairseqDataclass]:
+    """A dataclass with the base options and those of every registered masker.
+
+    Raises:
+        ValueError: a masker's option has the name of a base option.
+    """
+    own = {f.name for f in fields(DecoupledMLMBaseConfig)}
+    extra = []
+    for name, entry in MASKERS.items():
+        for f in fields(entry.config):
+            if f.name in own:
+                raise ValueError(f"masker {name!r}: option {f.name!r} is taken by --task {TASK_NAME}")
+            extra.append((f.name, f.type, copy_field(f)))
+    cls = make_dataclass("DecoupledMLMConfig", extra, bases=(DecoupledMLMBaseConfig,))
+    # pickled configurations find the class by name
+    cls.__module__, cls.__qualname__ = __name__, "DecoupledMLMConfig"
+    globals()["DecoupledMLMConfig"] = cls
+    return cls
+
+
+def copy_field(f: Any) -> Any:
+    """A dataclass field like another, for a class of its own."""
+    return field(default=f.default, default_factory=f.default_factory, metadata=dict(f.metadata))
+
+
+def refresh_config() -> None:
+    """Give the registered task the options of maskers that were registered after it."""
+    if TASK_NAME not in TASK_REGISTRY:
+        return
+    cls = build_config()
+    TASK_DATACLASS_REGISTRY[TASK_NAME] = cls
+    setattr(TASK_REGISTRY[TASK_NAME], "__dataclass", cls)
+    node = cls()
+    node._name = TASK_NAME
+    ConfigStore.instance().store(name=TASK_NAME, group="task", node=node, provider="fairseq")
+
+
+def check_options(cfg: Any) -> None:
+    """Refuse values and combinations that can't be, and options of other tasks.
+
+    Args:
+        cfg: the task's configuration, with what it takes over from other groups.
+
+    Raises:
+        UsageError: names the option, the rule and the value.
+    """
+    p_random, p_same = cfg.random_token_prob, cfg.leave_unmasked_prob
+    for name, value in (("--random-token-prob", p_random), ("--leave-unmasked-prob", p_same)):
+        if not 0.0 <= value <= 1.0:
+            raise UsageError(f"{name} must lie in [0, 1], got {value:g}")
+    if p_random + p_same > 1.0 + 1e-9:
+        raise UsageError(
+            f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {p_random:g} + {p_same:g}"
+        )
+    if cfg.masker not in MASKERS:
+        raise UsageError(f"--masker must be one of {', '.join(sorted(MASKERS))}, got {cfg.masker!r}")
+    if cfg.mask_whole_words and cfg.masker not in ("uniform", "whole_word"):
+        raise UsageError(f"--mask-whole-words is --masker whole_word, and can't go with --masker {cfg.masker}")
+    if cfg.mask_budget is not None and cfg.mask_budget not in BUDGETS:
+        raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {cfg.mask_budget!r}")
+    if cfg.mask_multiple_length < 1:
+        raise UsageError(f"--mask-multiple-length must be at least 1, got {cfg.mask_multiple_length}")
+    if not 0.0 <= cfg.mask_stdev < float("inf"):
+        raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
+    if cfg.tokens_per_sample < 2:
+        raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
+    if cfg.tokens_per_sample >= 2**31:
+        raise UsageError(f"--tokens-per-sample must be below 2^31, got {cfg.tokens_per_sample}")
+    if getattr(cfg, "tpu", False):
+        advice = ""
+        if getattr(cfg, "bf16", False):
+            advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true"
+        raise UsageError(f"--tpu can't go with --task decoupled_mlm{advice}")
+    if getattr(cfg, "pipeline_model_parallel", False):
+        raise UsageError(
+            "--pipeline-model-parallel can't go with --task decoupled_mlm: no masked language model has it"
+        )
+    if (getattr(cfg, "model_parallel_size", 1) or 1) > 1:
+        raise UsageError(
+            f"--model-parallel-size must be 1 with --task decoupled_mlm, whose losses need whole logits, got "
+            f"{cfg.model_parallel_size}"
+        )
+    for name in ("skip_masking", "d2v2_multi"):
+        if getattr(cfg, name, False):
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm"
+            )

@@ -1,1 +1,0 @@
-"""Checkpoints that are there whole or not at all, and one line where a run can't go on."""
