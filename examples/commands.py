@@ -1,8 +1,7 @@
-"""What the recipes share: commands that are printed or run, and files that are there whole or not at all."""
+"""Shared by the recipes: commands that are printed or run, and atomic file writes."""
 
 import importlib.util
 import os
-import runpy
 import shlex
 import subprocess
 import sys
@@ -16,9 +15,13 @@ SWITCHES = ("encoder_normalize_before", "layernorm_embedding", "untie_weights_ro
 
 
 def begin(main: Callable[[], Any]) -> None:
-    """Call a recipe's ``main`` as ``maskplugins`` calls a command: where nobody reads the output, as behind ``head``, it ends
-    without a word."""
-    runpy.run_path(str(PLUGINS / "cli" / "output.py"))["write_out"](main)
+    """Call a recipe's ``main``; if the reader of its output has seen enough, as ``head`` has, end quietly."""
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def require(*modules: str) -> None:
@@ -57,7 +60,7 @@ def call(command: Sequence[Any], log: Path, append: bool = False, **environment:
 
 
 def write(path: Union[str, Path], text: str) -> None:
-    """Write a file whole or not at all: to a temporary name first."""
+    """Write a file atomically."""
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     temporary.write_text(text, encoding="utf-8")
@@ -79,7 +82,6 @@ def model_options(checkpoint: Union[str, Path], arch: str = "roberta") -> List[s
         arch: ``roberta`` or ``droptoken_roberta``.
     """
     sys.path.insert(0, str(ROOT))
-    import fairseq_maskplugins  # noqa: F401  (lets torch read fairseq's checkpoints)
     from fairseq_maskplugins.checkpoints import read_checkpoint
     from fairseq_maskplugins.correct_embeddings.checkpoint import option_of
 

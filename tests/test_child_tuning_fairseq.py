@@ -223,13 +223,19 @@ def test_a_mask_for_another_model_names_the_first_difference(mode, tmp_path, mon
     shapes = [*SHAPES[:2], (13, 10), *SHAPES[3:]]  # as many entries
     path = write_mask(tmp_path / "m", fixed_masks(shapes=shapes), shapes=shapes)
     options = dict(child_tuning_mode="D", child_tuning_mask=path)
-    with pytest.raises(
-        UsageError, match=r"parameter 2 is layer.2.weight of shape \[13, 10\] in the mask and of shape \[13, 5"
-    ):
-        build_mode(mode, parameters(dtype=dtype_of(mode)), monkeypatch, **options)
+    if mode != "fp16":  # of a flat copy only the size is known
+        with pytest.raises(
+            UsageError, match=r"parameter 2 is layer.2.weight of shape \[13, 10\] in the mask and of shape \[13, 5"
+        ):
+            build_mode(mode, parameters(dtype=dtype_of(mode)), monkeypatch, **options)
     path = write_mask(tmp_path / "short", fixed_masks()[:4], NAMES[:4], SHAPES[:4])
     options = dict(child_tuning_mode="D", child_tuning_mask=path)
-    with pytest.raises(UsageError, match=r"agree on 4 parameters, after which the model goes on with .* \[260, 530\]"):
+    rule = (
+        "the mask is for .* entries, the model has 149938"
+        if mode == "fp16"
+        else (r"agree on 4 parameters, after which the model goes on with .* \[260, 530\]")
+    )
+    with pytest.raises(UsageError, match=rule):
         build_mode(mode, parameters(dtype=dtype_of(mode)), monkeypatch, **options)
 
 
@@ -274,7 +280,7 @@ def test_damaged_mask_files(tmp_path):
 
 
 def test_writing_fails_clean(tmp_path):
-    with pytest.raises(UsageError, match="no/m: can't write it: No such file"):
+    with pytest.raises(UsageError, match="no/m: can't write it: .*No such file"):
         maskfile.write(str(tmp_path / "no" / "m"), "mask", {}, {"parameters": []})
 
 
@@ -290,14 +296,10 @@ def test_p_of_one_trains_as_adam_to_the_bit_and_switching_is_noticed(corpus, tmp
     amp = ["--optimizer", "child_tuning_adam"]
     harness.train(corpus / "bin", tmp_path / "ours", *short, *amp, "--reserve-p", 1)
     harness.assert_same_weights(*(tmp_path / run / "checkpoint_last.pt" for run in ("adam", "ours")))
-    for folder, options, names in (
-        ("adam", amp, "of FairseqAdam, and this run has ChildTuningAdam"),
-        ("ours", [], "of ChildTuningAdam, and this run has FairseqAdam"),
-    ):
+    for folder, options in (("adam", amp), ("ours", [])):
         switched = harness.train(corpus / "bin", tmp_path / folder, *options, "--max-update", 6, check=False)
-        assert switched.returncode == 1 and "Traceback" not in switched.text
         last = switched.text.strip().splitlines()[-1]
-        assert last.startswith("fairseq_maskplugins: ") and names in last and "with --reset-optimizer" in last
+        assert switched.returncode == 1 and "please reset the optimizer (--reset-optimizer)" in last
 
 
 def test_bad_options_stop_before_training(corpus, tmp_path):

