@@ -15,9 +15,9 @@ import torch
 from bench_models import Task, build, describe, make_rows, median, ratio, time_side_by_side
 from fairseq.criterions import CRITERION_REGISTRY
 
-from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.decoupled_mlm.plan import Planner
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
+from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.mapnet.criterion import MapNetCriterionConfig
 from fairseq_maskplugins.maskers import MaskerConfig, UniformMasker
 from fairseq_maskplugins.rng import RowDraws

@@ -27,11 +27,11 @@ import torch  # noqa: E402
 from fairseq.data import Dictionary, MaskTokensDataset, indexed_dataset  # noqa: E402
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask  # noqa: E402
 
-from fairseq_maskplugins.decoupled_mlm.sample import mask_sample  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.dataset import MaskPlanDataset, build_blocks  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.plan import Planner  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.rates import Rates  # noqa: E402
+from fairseq_maskplugins.decoupled_mlm.sample import mask_sample  # noqa: E402
 from fairseq_maskplugins.maskers import build_masker  # noqa: E402
 
 BATCH, RATE, RANDOM, SAME = 256, 0.4, 0.1, 0.1

@@ -36,10 +36,10 @@ from fairseq.data import Dictionary, MaskTokensDataset, indexed_dataset  # noqa:
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask  # noqa: E402
 from plain_maskers import make_draws, pmi_plain, scan, spanbert, words_of  # noqa: E402
 
-from fairseq_maskplugins.decoupled_mlm.sample import mask_sample  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.plan import Planner  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.rates import Rates  # noqa: E402
+from fairseq_maskplugins.decoupled_mlm.sample import mask_sample  # noqa: E402
 from fairseq_maskplugins.maskers import build_masker, span_law  # noqa: E402
 from fairseq_maskplugins.maskers.pmi_vocab import load_phrases  # noqa: E402
 from fairseq_maskplugins.rng import RowDraws  # noqa: E402

@@ -4,10 +4,11 @@ import argparse
 import contextlib
 import importlib
 import json
+import logging
 import math
 import os
 import sys
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .errors import UsageError, one_line
 
@@ -62,6 +63,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except BrokenPipeError:  # head, for example, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def load_command(name: str) -> Any:
@@ -69,8 +72,24 @@ def load_command(name: str) -> Any:
     return importlib.import_module(f".{COMMANDS[name][0]}", __package__)
 
 
+class LazyParser(argparse.ArgumentParser):
+    """A parser whose arguments are added when it is first used: ``fill`` may import what takes seconds."""
+
+    fill: Optional[Callable[[argparse.ArgumentParser], None]] = None
+
+    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
+        self.add_all()
+        return super().parse_known_args(*args, **kwargs)
+
+    def add_all(self) -> None:
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+
+
 def import_plugins() -> None:
     """Import fairseq and register this package with it, for commands that need tasks, criterions or models."""
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # it would like tensorboardX
     importlib.import_module(".plugins", __package__)
 
 

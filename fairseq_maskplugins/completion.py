@@ -54,6 +54,7 @@ def make_script(parsers: Dict[str, argparse.ArgumentParser], shell: str) -> str:
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for sub, inner in action.choices.items():
+                    inner.add_all()
                     flags = sorted({*flags, *inner._option_string_actions})
                     choices.append(_case(f'"{name} {name}"', " ".join(action.choices))) if sub else None
             elif action.choices:

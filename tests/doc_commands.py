@@ -93,11 +93,11 @@ def read_script(words, monkeypatch):
 
 
 def read_tool(words, monkeypatch):
-    from fairseq_maskplugins.cli import cli_fisher
+    from fairseq_maskplugins.child_tuning import command as fisher
     from fairseq_maskplugins.cli import main
 
     if words[1] == "fisher" and words[2] not in ("select", "show"):
-        rest = cli_fisher._fisher_parser().parse_known_args(words[2:])[1]
+        rest = fisher._fisher_parser().parse_known_args(words[2:])[1]
         read_training(["fairseq-train", *rest])
     elif "--user-dir" not in words and words[1:] != ["--version"]:
         read_by_own_parser(monkeypatch, lambda: main(words[1:]))

@@ -8,9 +8,7 @@ import harness
 import pytest
 import torch
 
-from fairseq_maskplugins.cli import checkpoint_run
-from fairseq_maskplugins.cli import main
-from fairseq_maskplugins.cli import import_user_dir
+from fairseq_maskplugins.cli import checkpoint_run, import_user_dir, main
 from fairseq_maskplugins.correct_embeddings.checkpoint import RECORD
 from fairseq_maskplugins.errors import UsageError
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import plan_reference as reference
 
-from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.decoupled_mlm.plan import select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
+from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.rng import GOLDEN, RowDraws, mix, to_uniform
 from fairseq_maskplugins.vocabulary import is_padding_word
 

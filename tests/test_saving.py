@@ -6,10 +6,10 @@ import signal
 
 import pytest
 import torch
-
-from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.saving import write
 from fairseq_maskplugins.saving.endings import explain_failure, read_patience, restore_patience
+
+from fairseq_maskplugins.errors import UsageError
 
 WORKER = "fewer --num-workers need less of; run the same command again, it goes on from the last checkpoint"
 

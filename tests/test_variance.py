@@ -11,11 +11,11 @@ from scipy import stats
 
 from fairseq_maskplugins.checkpoints import read_checkpoint
 from fairseq_maskplugins.cli import main
-from fairseq_maskplugins.variance.gradients import _masking
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.mapnet.proposal import draw_pair, log_inclusion, propose, weigh
 from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.variance.gradients import _masking
 from fairseq_maskplugins.variance.moments import decompose, student, summarise
 
 ROWS, OUTCOMES, WIDTH = 7, 5, 6

@@ -1,13 +1,11 @@
 """``maskplugins fisher``: Fisher information of a checkpoint on a training set, and masks for ChildTuning-D from it."""
 
 import argparse
-from typing import Any, Dict, List
+from typing import List
 
-from ..child_tuning import maskfile
 from ..cli import add_json_option, check_outputs, reporting
 from ..errors import UsageError
-from .options import DEFAULT_RESERVE_P, check_share
-from .select import count_kept, select_top
+from . import DEFAULT_RESERVE_P
 
 USAGE = """maskplugins fisher DATA --fisher FILE --mask FILE [options of fairseq-train, such as --restore-file]
        maskplugins fisher select --fisher FILE --reserve-p P --mask FILE [--json]
@@ -43,17 +41,17 @@ def run(args: argparse.Namespace) -> int:
         return run_show(_parse(_show_parser(), args.arguments[1:]))
     parser = _fisher_parser()
     ours, rest = parser.parse_known_args(args.arguments)
-    for option, value in (("--max-examples", ours.max_examples), ("--reserve-p", ours.reserve_p)):
-        if option == "--max-examples" and value is not None and value < 1:
-            raise UsageError(f"--max-examples must be at least 1, got {value}")
-        if option == "--reserve-p":
-            check_share(option, value)
+    if ours.max_examples is not None and ours.max_examples < 1:
+        raise UsageError(f"--max-examples must be at least 1, got {ours.max_examples}")
     if not ours.fisher and not ours.mask:
-        raise UsageError("--fisher FILE or --mask FILE, or both: say what is to be written")
+        raise UsageError("give --fisher FILE, --mask FILE, or both")
+    from . import maskfile
+    from .fisher_pass import compute  # fairseq takes seconds to import
+    from .options import check_share
+
+    check_share("--reserve-p", ours.reserve_p)
     maskfile.require_safetensors()
     check_outputs({"--fisher": ours.fisher, "--mask": ours.mask})
-    from .fisher_pass import compute  # fairseq takes seconds to import
-
     return compute(ours, rest)
 
 
@@ -107,29 +105,21 @@ def _show_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def write_mask(path: str, manifest: Dict[str, Any], tensors: Dict[str, Any], reserve_p: float) -> Dict[str, Any]:
-    """Select the top ``reserve_p`` of the Fisher values and write the mask; returns what is reported of it."""
-    names = [p["name"] for p in manifest["parameters"] if p["covered"]]
-    selected = select_top([tensors[name] for name in names], reserve_p, names)
-    total = sum(tensors[name].size for name in names)
-    kept = count_kept(total, reserve_p)
-    manifest = {**manifest, "reserve_p": reserve_p, "covered_entries": total, "kept_entries": kept}
-    maskfile.write(path, "mask", dict(zip(names, selected)), manifest)
-    print(f"{path}: {kept} of {total} covered entries kept ({kept / total:.4%})")
-    return {"mask": path, "reserve_p": reserve_p, "kept": kept, "covered": total}
-
-
 def run_select(args: argparse.Namespace) -> int:
+    from . import maskfile
+    from .options import check_share
+
     check_share("--reserve-p", args.reserve_p)
     maskfile.require_safetensors()
     check_outputs({"--mask": args.mask}, args.fisher)
     manifest, tensors = maskfile.read(args.fisher, "fisher")
     with reporting(args.json) as report:
-        report.update(fisher=args.fisher, **write_mask(args.mask, manifest, tensors, args.reserve_p))
+        report.update(fisher=args.fisher, **maskfile.write_mask(args.mask, manifest, tensors, args.reserve_p))
     return 0
 
 
 def run_show(args: argparse.Namespace) -> int:
+    from . import maskfile
     from .show import describe_table, format_table, plot, shares
 
     check_outputs({"--png": args.png}, args.mask)
@@ -142,15 +132,3 @@ def run_show(args: argparse.Namespace) -> int:
             print(f"plot: {args.png}")
         report.update(mask=args.mask, **describe_table(table, manifest))
     return 0
-
-
-def names_of(parts: List[Any]) -> Dict[str, Any]:
-    """Parameters that are trained, by name, in the order in which the trainer hands them to the optimizer."""
-    named: Dict[str, Any] = {}
-    seen = set()
-    for prefix, part in zip(("", "criterion."), parts):
-        for name, p in part.named_parameters():
-            if p.requires_grad and id(p) not in seen:
-                seen.add(id(p))
-                named[prefix + name] = p
-    return named

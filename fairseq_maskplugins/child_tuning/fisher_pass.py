@@ -12,13 +12,13 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.modules import LearnedPositionalEmbedding
 
+from .. import plugins  # noqa: F401
 from ..checkpoints import read_upgraded_checkpoint, require_checkpoint
-from ..child_tuning import maskfile
 from ..cli import check_outputs, import_user_dir, reporting, split_user_dir
 from ..decoupled_mlm.loading import check_dictionary_size, load_data_sets
 from ..errors import UsageError
 from ..rng import RowDraws
-from .command import names_of, write_mask
+from . import maskfile
 from .fisher import Fisher, add_batch_gradient, covered_names
 
 Batch = Tuple[Any, List[int]]  # rows of a data set
@@ -39,7 +39,8 @@ def compute(ours: argparse.Namespace, rest: List[str]) -> int:
         raise UsageError("--arch must be one that fairseq knows, as for fairseq-train: give the checkpoint's") from None
     if getattr(args, "data", None) == "":
         raise UsageError("DATA must not be empty")
-    check_outputs({"--fisher": ours.fisher, "--mask": ours.mask}, os.path.join(args.save_dir, args.restore_file))
+    read = (args.finetune_from_model, args.restore_file, os.path.join(args.save_dir, args.restore_file))
+    check_outputs({"--fisher": ours.fisher, "--mask": ours.mask}, *read)
     args.tpu = False  # fairseq takes --bf16 for a TPU's; here it is only the type that is computed in
     cfg = convert_namespace_to_omegaconf(args)
     distributed_utils.call_main(cfg, _main, ours=ours)
@@ -233,4 +234,16 @@ def _write(
     report.update({key: value for key, value in manifest.items() if key != "parameters"})
     report.update(fisher=ours.fisher, parameters=len(tensors), one_at_a_time=fisher.loop or [])
     if ours.mask:
-        report.update(write_mask(ours.mask, manifest, tensors, ours.reserve_p))
+        report.update(maskfile.write_mask(ours.mask, manifest, tensors, ours.reserve_p))
+
+
+def names_of(parts: List[Any]) -> Dict[str, Any]:
+    """Parameters that are trained, by name, in the order in which the trainer hands them to the optimizer."""
+    named: Dict[str, Any] = {}
+    seen = set()
+    for prefix, part in zip(("", "criterion."), parts):
+        for name, p in part.named_parameters():
+            if p.requires_grad and id(p) not in seen:
+                seen.add(id(p))
+                named[prefix + name] = p
+    return named

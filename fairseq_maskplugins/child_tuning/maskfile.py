@@ -14,6 +14,7 @@ import torch
 
 from ..errors import UsageError
 from ..files import replacing
+from .select import count_kept, select_top
 
 KINDS = ("fisher", "mask")
 VERSION = 1
@@ -157,3 +158,15 @@ def selected_tensors(manifest: Dict[str, Any], tensors: Dict[str, np.ndarray]) -
         else:
             masks.append(None)
     return masks
+
+
+def write_mask(path: str, manifest: Dict[str, Any], tensors: Dict[str, Any], reserve_p: float) -> Dict[str, Any]:
+    """Select the top ``reserve_p`` of the Fisher values and write the mask; returns what is reported of it."""
+    names = [p["name"] for p in manifest["parameters"] if p["covered"]]
+    selected = select_top([tensors[name] for name in names], reserve_p, names)
+    total = sum(tensors[name].size for name in names)
+    kept = count_kept(total, reserve_p)
+    manifest = {**manifest, "reserve_p": reserve_p, "covered_entries": total, "kept_entries": kept}
+    write(path, "mask", dict(zip(names, selected)), manifest)
+    print(f"{path}: {kept} of {total} covered entries kept ({kept / total:.4%})")
+    return {"mask": path, "reserve_p": reserve_p, "kept": kept, "covered": total}

@@ -15,10 +15,10 @@ from omegaconf import II
 
 from ..compat import has_fused_adam
 from ..errors import UsageError
-from . import maskfile
+from . import DEFAULT_RESERVE_P, maskfile
 from .masks import FixedMask, KeyedMask, grid_share
 from .optim import ChildAdam, ChildSGD, Positions, build
-from .options import DEFAULT_RESERVE_P, MODES, build_masking, check_choice, check_share
+from .options import MODES, build_masking, check_choice, check_share
 
 logger = logging.getLogger(__name__)
 

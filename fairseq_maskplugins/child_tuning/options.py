@@ -9,7 +9,6 @@ from .step import SMALLEST, Masking
 MODES = ("F", "D")
 TARGETS = ("gradient", "update")
 DECAYS = ("all", "child")
-DEFAULT_RESERVE_P = 0.3
 
 
 def check_choice(option: str, value: Any, choices: Tuple[str, ...]) -> str:

@@ -91,7 +91,7 @@ def choose_rows(
 
 
 def correct_checkpoint(
-    state: Dict[str, Any], shares: Shares, mask: int, rows: torch.Tensor, pad: int = 1, head: str = "untie"
+    state: Dict[str, Any], shares: Shares, mask: int, rows: torch.Tensor, pad: int = 1, head: str = "follow"
 ) -> Report:
     """Correct a checkpoint in place.
 

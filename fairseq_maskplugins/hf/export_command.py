@@ -4,12 +4,9 @@ import argparse
 import os
 from typing import Any, List, Optional
 
-from ..checkpoints import read_checkpoint
 from ..compat import load_dictionary, require_library
-from ..correct_embeddings.checkpoint import option_of
 from ..errors import CheckpointError, UsageError, naming
 from ..files import check_free, write_folder
-from ..vocabulary import is_padding_word
 
 EXAMPLE = """examples:
   maskplugins export-hf checkpoints/checkpoint_best.pt roberta-hf
@@ -46,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check_free(args.output)
     require_library("safetensors", "hf")
+    from ..checkpoints import read_checkpoint
+    from ..correct_embeddings.checkpoint import option_of
     from .export import dictionary_file, export_checkpoint
 
     state = read_checkpoint(args.checkpoint)
@@ -83,6 +82,9 @@ def _find_dictionary(paths: List[str], option: str) -> str:
 
 
 def _labels(args: argparse.Namespace, state: Any, default: str) -> Optional[List[str]]:
+    from ..correct_embeddings.checkpoint import option_of
+    from ..vocabulary import is_padding_word
+
     if args.labels is None and not os.path.isfile(default):
         return None
     if option_of(state, "task", "regression_target") and args.labels is None:
@@ -92,6 +94,8 @@ def _labels(args: argparse.Namespace, state: Any, default: str) -> Optional[List
 
 
 def _tokenizer(args: argparse.Namespace, state: Any, symbols: List[str]) -> Any:
+    from ..correct_embeddings.checkpoint import option_of
+
     require_library("tokenizers", "hf")
     bpe = args.bpe or option_of(state, "bpe", "_name") or option_of(state, "bpe", "bpe")
     if bpe not in MODEL_FILES:

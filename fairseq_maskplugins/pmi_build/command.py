@@ -5,14 +5,17 @@ import sys
 import tempfile
 from typing import Any, Optional
 
-from ..cli import check_outputs
+from ..cli import LazyParser, check_outputs
 from ..errors import UsageError
-from . import stats_command
 from .build import DEFAULT_SIZE, ENGINES, build_list, count_by_length, write_list
 from .score import SCORES
 from .text import find_files
 from .words import MODES, WordSplitter
 
+EXAMPLE = """examples:
+  maskplugins pmi build train.txt --output phrases.txt --size 10000
+  maskplugins pmi stats --help
+"""
 BUILD = """examples:
   maskplugins pmi build train.txt --output phrases.txt --size 10000
   maskplugins pmi build 'corpus/*.gz' --words sentencepiece --sentencepiece-model sp.model --coverage 0.4 --output phrases.gz
@@ -25,7 +28,7 @@ STATS = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=LazyParser)
     summary = "count the n-grams of a text, score them and write the best as a list for --pmi-vocab"
     raw = argparse.RawDescriptionHelpFormatter
     build = actions.add_parser("build", help=summary, description=summary, epilog=BUILD, formatter_class=raw)
@@ -60,14 +63,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--master", help="of Spark, such as local[2] (default: what spark-submit or its settings say)")
     summary = "entries by length, coverage, and how often whole phrases are masked, by masker and rate"
     stats = actions.add_parser("stats", help=summary, description=summary, epilog=STATS, formatter_class=raw)
-    stats_command.add_arguments(stats)
-    stats.set_defaults(action_run=stats_command.run)
+    stats.fill = _add_stats
 
 
 def _add_words(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--words", default="whitespace", help=f"{', '.join(MODES)} (default: whitespace)")
     parser.add_argument("--sentencepiece-model", metavar="FILE", help="for --words sentencepiece")
     parser.add_argument("--keep-case", action="store_true", help="don't lower-case words")
+
+
+def _add_stats(parser: argparse.ArgumentParser) -> None:
+    """Its options are fairseq's too, which takes seconds to import."""
+    from . import stats_command
+
+    stats_command.add_arguments(parser)
+    parser.set_defaults(action_run=stats_command.run)
 
 
 def run(args: argparse.Namespace) -> Optional[int]:

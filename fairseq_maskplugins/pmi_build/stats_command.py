@@ -9,6 +9,7 @@ import numpy as np
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from .. import plugins  # noqa: F401
 from ..cli import add_json_option, reporting
 from ..decoupled_mlm.blocks import pad_rows
 from ..decoupled_mlm.config import copy_field

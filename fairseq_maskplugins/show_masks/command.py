@@ -13,6 +13,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.registry import REGISTRIES
 from omegaconf import OmegaConf
 
+from .. import plugins  # noqa: F401
 from ..cli import add_json_option, check_outputs, reporting
 from ..decoupled_mlm.config import build_config
 from ..decoupled_mlm.plan import Planner, select
@@ -30,6 +31,10 @@ from .shade import render_section, render_weights
 from .terminal import render_legend, render_row, render_totals
 from .texts import entry_texts
 
+EXAMPLE = """examples:
+  maskplugins show-masks data-bin --mask-prob 0.4
+  maskplugins show-masks data-bin --masker span --bpe sentencepiece --sentencepiece-model sp.model --html masks.html
+"""
 BATCH, LONGEST_RUN = 128, 15
 
 

@@ -11,10 +11,10 @@ from helpers import draw_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.plan import BUDGETS, select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
+from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.rng import RowDraws
 
 LENGTHS = (0, 1, 2, 3, 4096, 30, 1)

@@ -21,15 +21,13 @@ import zstandard
 from safetensors.numpy import save
 
 import fairseq_maskplugins  # noqa: F401  (registers)
-from fairseq_maskplugins.checkpoints import Refused, check_state, is_harmless
-from fairseq_maskplugins.checkpoints import explain_reading, read_checkpoint
+from fairseq_maskplugins.checkpoints import Refused, check_state, explain_reading, is_harmless, read_checkpoint
 from fairseq_maskplugins.child_tuning import maskfile, show
-from fairseq_maskplugins.fill_mask.command import encode_around_masks
-from fairseq_maskplugins.variance.gradients import parse_mix
 from fairseq_maskplugins.compat import load_dictionary
 from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.rates import build_schedule
 from fairseq_maskplugins.errors import UsageError
+from fairseq_maskplugins.fill_mask.command import encode_around_masks
 from fairseq_maskplugins.hf.folder import check_sizes, read_json_object
 from fairseq_maskplugins.hf.gpt2 import build_gpt2
 from fairseq_maskplugins.hf.importing import plan_dictionary
@@ -44,6 +42,7 @@ from fairseq_maskplugins.pmi_build.rows import split_rows
 from fairseq_maskplugins.pmi_build.text import read_batches
 from fairseq_maskplugins.pmi_build.words import MODES, WordSplitter
 from fairseq_maskplugins.show_masks.texts import entry_texts
+from fairseq_maskplugins.variance.gradients import parse_mix
 
 PARSERS, READERS, SEEDS = {}, {}, {}
 

@@ -343,8 +343,7 @@ def test_what_checkpoints_really_hold(tmp_path):
 
 
 def test_classes_of_users_can_be_allowed(tmp_path, monkeypatch):
-    from fairseq_maskplugins.checkpoints import allow_in_checkpoints
-    from fairseq_maskplugins.checkpoints import read_checkpoint
+    from fairseq_maskplugins.checkpoints import allow_in_checkpoints, read_checkpoint
 
     (tmp_path / "model.pt").write_bytes(files.saved({"model": {}, "mine": Mine(3)}))
 

@@ -12,8 +12,7 @@ import torch
 from guarded import check_line, guarded
 
 import fairseq_maskplugins  # noqa: F401  (registers)
-from fairseq_maskplugins.checkpoints import allow_in_checkpoints
-from fairseq_maskplugins.checkpoints import explain_reading, read_checkpoint
+from fairseq_maskplugins.checkpoints import allow_in_checkpoints, explain_reading, read_checkpoint
 
 
 def read(content):

@@ -6,17 +6,15 @@ import files
 import harness
 import pytest
 import torch
-
-from fairseq_maskplugins.checkpoints import register
 from fairseq_maskplugins.checkpoints.optimizer_state import check_loaded
-from fairseq_maskplugins.checkpoints import read_checkpoint
 from fairseq_maskplugins.checkpoints.training_state import (
     Uses,
     check_iterator,
     check_training_state,
     fill_history,
 )
-from fairseq_maskplugins.checkpoints import list_mismatches
+
+from fairseq_maskplugins.checkpoints import list_mismatches, read_checkpoint, register
 
 EMBEDDING = "encoder.sentence_encoder.embed_tokens.weight"
 
