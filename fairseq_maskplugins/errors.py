@@ -14,8 +14,11 @@ _FROM_WORKER = "Caught UsageError in "
 
 
 def one_line(text: object, max_length: int = MAX_LENGTH) -> str:
-    """Escape line breaks and control characters, which file contents and options may bring in, and cut long text."""
-    text = str(text)
+    """Escape line breaks and control characters, which file contents and options may bring in, and cut long text.
+
+    The text of an error of a library may have several lines, which are joined.
+    """
+    text = " ".join(str(text).split()) if isinstance(text, Exception) else str(text)
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:max_length])
     return shown + ("..." if len(text) > max_length else "")
 

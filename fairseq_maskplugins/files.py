@@ -22,6 +22,8 @@ def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str
         UsageError: the file cannot be written; names ``path`` and the reason.
     """
     place = os.path.realpath(path)
+    if os.path.exists(place) and not os.path.isfile(place):  # renaming would take the place of /dev/null
+        raise UsageError(f"{path}: can't write it: it is not a regular file")
     stem, ending = os.path.splitext(place)  # libraries choose a format by the ending
     temporary = f"{stem}.{secrets.token_hex(4)}.part{ending}"
     try:

@@ -256,10 +256,10 @@ def test_masked_language_models_and_other_ways(corpus, checkpoint, tmp_path):
     [
         (["--reserve-p", "1.5", "--mask", "m"], "--reserve-p must lie in (0, 1], got 1.5"),
         (["--max-examples", "0", "--mask", "m"], "--max-examples must be at least 1, got 0"),
-        ([], "--fisher FILE or --mask FILE, or both: say what is to be written"),
+        ([], "give --fisher FILE, --mask FILE, or both"),
         (["--mask", "m"], "--arch must be one that fairseq knows"),
         (["--mask", "missing-folder/m"], "missing-folder/m: the folder"),
-        (["--mask", "."], ".: is a folder"),
+        (["--mask", "."], "--mask must name a file, got '.'"),
         (["--fisher", "one", "--mask", "./one"], "--fisher and --mask must be two files, got ./one for both"),
     ],
 )
@@ -286,7 +286,7 @@ def test_select_does_not_write_over_the_values(tmp_path):
     path = str(tmp_path / "values")
     manifest = {"parameters": [{"name": "a", "shape": [4], "covered": True}]}
     maskfile.write(path, "fisher", {"a": np.arange(4, dtype=np.float32)}, manifest)
-    with pytest.raises(UsageError, match="is one of the files to read"):
+    with pytest.raises(UsageError, match="is one of the input files"):
         main(["fisher", "select", "--fisher", path, "--reserve-p", "0.5", "--mask", path])
     assert maskfile.read(path, "fisher")[1]["a"].tolist() == [0, 1, 2, 3]
 
