@@ -136,9 +136,9 @@ def test_a_dictionary_that_is_not_the_checkpoint_s(command, corpus, checkpoint, 
     }[command]
     with pytest.raises(UsageError) as error:
         main([command, *map(str, arguments)])
-    assert error.value.said.startswith(f"{data}/dict.txt: has ")
-    assert f"entries with <mask>, the model in {checkpoint} has " in error.value.said
-    assert error.value.said.endswith(" rows: it is not the model's")
+    assert error.value.message.startswith(f"{data}/dict.txt: has ")
+    assert f"entries with <mask>, the model in {checkpoint} has " in error.value.message
+    assert error.value.message.endswith(" rows: it is not the model's")
 
 
 def test_fill_mask_names_a_fine_tuned_checkpoint(corpus, tmp_path):

@@ -284,7 +284,7 @@ def test_an_interrupt_that_is_lost_comes_again(lines, tmp_path, monkeypatch):
     monkeypatch.setattr(duck, "count_batch", interrupted)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(UsageError, match="interrupted; no list was written"):
-        main.main(["pmi", "build", write(tmp_path / "text", lines), "--output", str(tmp_path / "list")])
+        main(["pmi", "build", write(tmp_path / "text", lines), "--output", str(tmp_path / "list")])
     assert not (tmp_path / "list").exists() and signal.getsignal(signal.SIGTERM) == before
 
 

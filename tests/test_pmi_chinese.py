@@ -99,17 +99,17 @@ def test_stats_look_at_the_same_units(characters, text, tmp_path, capsys):
         (tmp_path / name).write_text("\n".join(part) + "\n", encoding="utf-8")
     harness.preprocess(tmp_path / "train", tmp_path / "valid", tmp_path / "bin")
     command = ["pmi", "stats", str(characters), str(tmp_path / "bin"), "--masker", "pmi", "--pmi-unit", "token"]
-    main.main([*command, "--rows", "0", "--epochs", "1", "--sample-break-mode", "complete"])
+    main([*command, "--rows", "0", "--epochs", "1", "--sample-break-mode", "complete"])
     assert "200 phrases" in capsys.readouterr().out
     # and on the text itself
     (tmp_path / "text").write_text("\n".join(text) + "\n", encoding="utf-8")
     command = ["pmi", "stats", str(characters), "--text", str(tmp_path / "text"), "--words", "character"]
-    main.main([*command, "--rows", "0", "--epochs", "1"])
+    main([*command, "--rows", "0", "--epochs", "1"])
     assert "200 phrases" in capsys.readouterr().out
     with pytest.raises(UsageError, match="--pmi-unit must be word or token, got 'line'"):
-        main.main([*command, "--pmi-unit", "line"])
+        main([*command, "--pmi-unit", "line"])
     with pytest.raises(UsageError, match="--words sentencepiece and --sentencepiece-model FILE go together"):
-        main.main([*command[:-1], "sentencepiece"])
+        main([*command[:-1], "sentencepiece"])
 
 
 def test_an_unknown_unit_is_named(characters):

@@ -139,7 +139,7 @@ def test_phrases_are_those_of_the_masker(tmp_path):
 
 
 def run(capsys, *arguments):
-    main.main(["pmi", "stats", *map(str, arguments)])
+    main(["pmi", "stats", *map(str, arguments)])
     return capsys.readouterr().out
 
 
@@ -200,7 +200,7 @@ def test_bad_arguments_end_in_one_line(corpus, tmp_path, options, message):
     (tmp_path / "empty").write_text("")
     (tmp_path / "list").write_text("not there\n")
     with pytest.raises(UsageError, match=message) as caught:
-        main.main(["pmi", "stats", *options.format(dir=tmp_path, bin=corpus / "bin").split()])
+        main(["pmi", "stats", *options.format(dir=tmp_path, bin=corpus / "bin").split()])
     assert "\n" not in str(caught.value)
 
 

@@ -172,9 +172,9 @@ class MaskPlanDataset(FairseqDataset):
         if tokens.max() >= len(vocabulary):
             row, column = np.argwhere(tokens >= len(vocabulary))[0]
             raise UsageError(
-                f"{self.path}: row {ids[row]} holds token id {tokens[row, column]}, the dictionary has only "
+                f"{self.path}: sequence {ids[row]} holds token id {tokens[row, column]}, the dictionary has only "
                 f"{len(vocabulary)} entries; preprocess the data with this dictionary"
             )
         if (tokens == vocabulary.mask).any():
             row = ids[np.argwhere(tokens == vocabulary.mask)[0, 0]]
-            raise UsageError(f"{self.path}: row {row} holds <mask> itself; {REMEDY}")
+            raise UsageError(f"{self.path}: sequence {row} holds <mask> itself; {REMEDY}")
