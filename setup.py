@@ -48,7 +48,7 @@ setup(
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
             "fairscale",  # --zero-sharding os
             # transformers 5 has its own trouble with torchaudio, see fairseq_maskplugins/hf/README.md
-            *("transformers>=4.40,<5", "tokenizers", "protobuf"),
+            *("transformers>=4.40,<5", "accelerate", "tokenizers", "protobuf"),
         ],
         "bench": ["transformers"],
     },

@@ -2,9 +2,14 @@
 
 import re
 from dataclasses import dataclass
-from typing import Callable, List, Optional
+from typing import Any, Callable, List, Optional
 
 import numpy as np
+
+from .errors import UsageError
+from .pieces import TransformersPieces
+
+_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 def is_padding_word(symbol: str) -> bool:
@@ -36,6 +41,36 @@ class Vocabulary:
     cumulative: Optional[np.ndarray] = None
     find_word_begins: Optional[Callable[[], np.ndarray]] = None
     find_pieces: Optional[Callable[[], List[bytes]]] = None
+
+    @classmethod
+    def from_transformers(cls, tokenizer: Any) -> "Vocabulary":
+        """The facts about a tokenizer of ``transformers``: WordPiece (``##ing``), byte-level BPE (``Ġthe``), or
+        sentencepiece (``▁the``).
+
+        Special tokens are never corrupted; ``[unused7]`` and the like are no random replacements.
+
+        Raises:
+            UsageError: the tokenizer has no mask or padding token, or (when a masker asks) does not mark words.
+        """
+        for name in ("mask", "pad"):
+            if getattr(tokenizer, f"{name}_token_id", None) is None:
+                raise UsageError(f"the tokenizer must have a {name} token, {type(tokenizer).__name__} has none")
+        entries = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        special = np.array([entry is None for entry in entries])
+        special[tokenizer.all_special_ids] = True
+        unused = np.array([is_padding_word(str(entry)) or bool(_UNUSED.fullmatch(str(entry))) for entry in entries])
+        pieces = TransformersPieces(entries, special)
+        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+        return cls(
+            pad=tokenizer.pad_token_id,
+            bos=tokenizer.bos_token_id if first is None else first,
+            eos=tokenizer.eos_token_id if last is None else last,
+            mask=tokenizer.mask_token_id,
+            maskable=~special,
+            replacements=np.flatnonzero(~special & ~unused),
+            find_word_begins=pieces.find_word_begins,
+            find_pieces=pieces.find_pieces,
+        )
 
     def __len__(self) -> int:
         return len(self.maskable)

@@ -1,6 +1,6 @@
 """Maskers: how a row is cut into units that stand or fall together. See the README beside this file."""
 
-from .base import MASKERS, Masker, MaskerConfig, build_masker, register_masker
+from .base import MASKERS, Masker, MaskerConfig, build_masker, make_masker, register_masker
 from .pmi import PMIConfig, PMIMasker
 from .span import SpanConfig, SpanMasker, span_law
 from .uniform import UniformMasker
@@ -17,6 +17,7 @@ __all__ = [
     "UniformMasker",
     "WholeWordMasker",
     "build_masker",
+    "make_masker",
     "register_masker",
     "span_law",
 ]

@@ -1,7 +1,7 @@
 """The masker interface and its registry (no fairseq here)."""
 
 from dataclasses import dataclass, fields
-from typing import Callable, Dict, List, NamedTuple, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Type
 
 import numpy as np
 
@@ -105,6 +105,27 @@ def build_masker(name: str, options: object, vocabulary: Vocabulary) -> Masker:
     entry = MASKERS[name]
     config = entry.config(**{f.name: getattr(options, f.name) for f in fields(entry.config)})
     return entry.masker(config, vocabulary)
+
+
+def make_masker(name: str, vocabulary: Vocabulary, **options: Any) -> Masker:
+    """Build a masker by name without a task: ``make_masker("span", vocabulary, span_max_length=5)``.
+
+    Args:
+        name: ``"uniform"``, ``"whole_word"``, ``"span"``, ``"pmi"`` or a registered one.
+        vocabulary: of the tokenizer, see :meth:`~fairseq_maskplugins.vocabulary.Vocabulary.from_transformers`.
+        options: fields of the masker's config; the others have their defaults.
+
+    Raises:
+        UsageError: there is no such masker or option, or a value is out of range.
+    """
+    if name not in MASKERS:
+        raise UsageError(f"masker must be one of {', '.join(sorted(MASKERS))}, got {name!r}")
+    entry = MASKERS[name]
+    known = {f.name for f in fields(entry.config)}
+    for option in options:
+        if option not in known:
+            raise UsageError(f"masker {name} has the options {', '.join(sorted(known)) or '(none)'}, got {option!r}")
+    return entry.masker(entry.config(**options), vocabulary)
 
 
 def require_words(vocabulary: Vocabulary, option: str) -> np.ndarray:
