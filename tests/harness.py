@@ -253,6 +253,8 @@ def parse(data, *options, base=TINY + MLM):
     """The configuration that ``fairseq-train`` would make of these options, in this process."""
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
+    import fairseq_maskplugins.plugins  # noqa: F401  (a --user-dir that was imported before fairseq registers nothing)
+
     made_for = TASK_DATACLASS_REGISTRY.get("decoupled_mlm")  # another one where a masker brought options
     cfg = copy.deepcopy(_parse(tuple(map(str, (*base, *options))), made_for))
     for group in cfg.values():
