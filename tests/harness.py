@@ -234,9 +234,9 @@ def train_two_ranks(data, save_dirs, *options, **kwargs):
     return train_ranks(data, save_dirs, *options, **kwargs)
 
 
-def kill_when(command, ready, timeout=300):
+def kill_when(command, ready, timeout=300, **options):
     """Start a command and SIGKILL it, with its children, once ``ready()`` is true; returns what it printed."""
-    process = Forked(command)
+    process = Forked(command, **options)
     deadline = time.monotonic() + timeout
     try:
         while not ready():
