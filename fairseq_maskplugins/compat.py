@@ -123,7 +123,7 @@ def load_dictionary(path: str, advice: str = "") -> Any:
     try:
         return Dictionary.load(path)
     except Exception as error:
-        raise UsageError(f"{path}: can't read the dictionary: {one_line(error, 200) or type(error).__name__}") from None
+        raise UsageError(f"{path}: can't read the dictionary: {one_line(error, 197) or type(error).__name__}") from None
 
 
 def disable_inference_path(encoder: Any) -> None:
