@@ -37,7 +37,6 @@ setup(
             *(
                 "pytest",
                 "pytest-xdist",
-                "coverage>=7.10",
                 "hypothesis",
                 "scipy",
                 "sentencepiece",

@@ -91,7 +91,7 @@ def _read(path: str, load: Callable[[], Any]) -> Dict[str, Any]:
     try:
         state = load()
     except pickle.UnpicklingError as error:
-        refused = re.search(r"(?:GLOBAL |global |class |function )([\w.]+\.\w+)", str(error))
+        refused = re.search(r"GLOBAL (\S+) (?:whose|was not)", str(error))
         if refused:
             raise UsageError(
                 f"{path}: refused to load this checkpoint: it holds {refused[1]}, which is no part of a fairseq "
@@ -99,7 +99,8 @@ def _read(path: str, load: Callable[[], Any]) -> Dict[str, Any]:
             ) from None
         raise UsageError(f"{path}: can't read this checkpoint: it is damaged, or not a checkpoint") from None
     except Exception as error:  # a file that is not a checkpoint may raise anything
-        reason = getattr(error, "strerror", None) or f"it is damaged, or not a checkpoint ({one_line(error, 200)})"
+        detail = one_line(str(error).split(". ")[0], 100) or type(error).__name__
+        reason = getattr(error, "strerror", None) or f"it is damaged, or not a checkpoint ({detail})"
         raise UsageError(f"{path}: can't read this checkpoint: {reason}") from None
     try:
         check_weights(state)
@@ -139,10 +140,10 @@ def check_evaluated(state: Dict[str, Any]) -> None:
         CheckpointError: names the option.
     """
     for name, value in _options(state.get("args"), state.get("cfg")):
-        if name in EVALUATED and isinstance(value, str):
+        if name in EVALUATED and isinstance(value, (str, bytes)):
             try:
                 ast.literal_eval(value.strip())
-            except (ValueError, SyntaxError):
+            except Exception:  # an expression, or no Python at all
                 raise CheckpointError(
                     f"its option {name} must be a literal, got {value!r}, which could run code"
                 ) from None

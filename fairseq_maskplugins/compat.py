@@ -123,7 +123,7 @@ def load_dictionary(path: str, advice: str = "") -> Any:
     try:
         return Dictionary.load(path)
     except Exception as error:
-        raise UsageError(f"{path}: can't read the dictionary: {one_line(error, 200) or type(error).__name__}") from None
+        raise UsageError(f"{path}: can't read the dictionary: {one_line(error, 197) or type(error).__name__}") from None
 
 
 def disable_inference_path(encoder: Any) -> None:
@@ -179,6 +179,4 @@ def data_parallel_rank() -> int:
 
 def has_fused_adam(device: Any) -> bool:
     """Whether torch has a fused Adam for a device."""
-    import torch
-
-    return device.type in ("cuda", "cpu") and hasattr(torch, "_fused_adamw_")
+    return device.type in ("cuda", "cpu")

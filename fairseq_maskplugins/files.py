@@ -3,7 +3,8 @@
 import contextlib
 import os
 import secrets
-from typing import Dict, Iterator, Tuple, Type
+import shutil
+from typing import Dict, Iterator, Optional, Tuple, Type
 
 from .errors import UsageError, one_line
 
@@ -30,13 +31,22 @@ def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
+        os.umask(umask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~umask)  # safetensors makes files private
         os.replace(temporary, place)
     except (OSError, *also) as error:
-        reason = getattr(error, "strerror", None) or one_line(error)
-        raise UsageError(f"{path}: can't write it: {reason}") from None
+        raise UsageError(f"{path}: can't write it: {reason_of(error)}") from None
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+
+
+def reason_of(error: Optional[BaseException]) -> str:
+    """The operating system's reason, also where a library has raised an error of its own in place of it."""
+    cause = error
+    while cause is not None and not getattr(cause, "strerror", None):
+        cause = cause.__cause__ or cause.__context__
+    return cause.strerror if isinstance(cause, OSError) else one_line(error, 200)
 
 
 def write_file(path: str, content: bytes) -> None:
@@ -60,15 +70,13 @@ def write_folder(path: str, files: Dict[str, bytes]) -> None:
     try:
         os.mkdir(temporary)
         for name, content in files.items():
-            write_file(os.path.join(temporary, name), content)
+            with open(os.path.join(temporary, name), "wb") as file:
+                file.write(content)
         os.rename(temporary, path)
     except OSError as error:
-        raise UsageError(f"{path}: can't write it: {error.strerror or error}") from None
+        raise UsageError(f"{path}: can't write it: {reason_of(error)}") from None
     finally:
-        if os.path.isdir(temporary):
-            for name in os.listdir(temporary):
-                os.unlink(os.path.join(temporary, name))
-            os.rmdir(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_free(path: str) -> None:

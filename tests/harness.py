@@ -234,9 +234,9 @@ def train_two_ranks(data, save_dirs, *options, **kwargs):
     return train_ranks(data, save_dirs, *options, **kwargs)
 
 
-def kill_when(command, ready, timeout=300):
+def kill_when(command, ready, timeout=300, **options):
     """Start a command and SIGKILL it, with its children, once ``ready()`` is true; returns what it printed."""
-    process = Forked(command)
+    process = Forked(command, **options)
     deadline = time.monotonic() + timeout
     try:
         while not ready():
@@ -252,6 +252,8 @@ def kill_when(command, ready, timeout=300):
 def parse(data, *options, base=TINY + MLM):
     """The configuration that ``fairseq-train`` would make of these options, in this process."""
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    import fairseq_maskplugins.plugins  # noqa: F401  (a --user-dir that was imported before fairseq registers nothing)
 
     made_for = TASK_DATACLASS_REGISTRY.get("decoupled_mlm")  # another one where a masker brought options
     cfg = copy.deepcopy(_parse(tuple(map(str, (*base, *options))), made_for))

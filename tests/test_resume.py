@@ -96,30 +96,3 @@ def test_nothing_to_predict(criterion, mostly_empty, tmp_path):
     if criterion == "decoupled_mlm":  # fairseq's own divides by the number of predicted tokens when it logs
         assert 0.0 in logs[0].losses().values()
         assert all(math.isfinite(step["loss"]) and math.isfinite(step["gnorm"]) for step in logs[0].train)
-
-
-def test_started_again_at_its_end_it_trains_no_more(data_bin, tmp_path):
-    """fairseq trains one update more, each time."""
-    options = ["--max-update", 3, "--save-interval-updates", 3]
-    harness.train(data_bin, tmp_path, *options)
-    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.pt")}
-    again = harness.train(data_bin, tmp_path, *options)
-    assert "nothing is left to train: the checkpoint has 3 updates, and --max-update is 3" in again.text
-    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.pt")} == before
-    assert len(harness.train(data_bin, tmp_path, "--max-update", 4).train) == 1
-
-
-def test_patience_survives_a_restart(data_bin, tmp_path):
-    """With a learning rate of 0 no validation is better than the first: --patience 2 ends the run after the third."""
-    options = ["--lr", 0, "--patience", 2, "--no-epoch-checkpoints"]
-    epochs = [len(harness.train(data_bin, tmp_path / "whole", *options, "--max-epoch", 6).valid)]
-    epochs += [len(harness.train(data_bin, tmp_path / "run", *options, "--max-epoch", n).valid) for n in (2, 6)]
-    assert epochs == [3, 2, 1]
-    again = harness.train(data_bin, tmp_path / "run", *options, "--max-epoch", 6)
-    assert "nothing is left to train: the last 2 validations were no better, and --patience is 2" in again.text
-    last = tmp_path / "run" / "checkpoint_last.pt"
-    harness.assert_same_weights(tmp_path / "whole" / "checkpoint_last.pt", last)
-    # more patience goes on where less had ended, and a run that begins with these weights has waited for nothing
-    assert len(harness.train(data_bin, tmp_path / "run", *options, "--patience", 3, "--max-epoch", 6).valid) == 1
-    tuned = harness.train(data_bin, tmp_path / "tuned", *options, "--max-epoch", 6, "--finetune-from-model", last)
-    assert len(tuned.valid) == 3

@@ -15,7 +15,6 @@ from test_child_tuning import parameters
 from test_child_tuning_fairseq import config
 
 from fairseq_maskplugins.child_tuning import maskfile
-from fairseq_maskplugins.compat import version_tuple
 from fairseq_maskplugins.errors import UsageError
 
 PAGE = harness.ROOT / "docs" / "several_gpus.md"
@@ -25,7 +24,6 @@ SAME = "--dropout 0 --attention-dropout 0 --required-batch-size-multiple 1".spli
 UNEVEN = "--sample-break-mode eos --tokens-per-sample 256 --max-positions 256".split()
 
 slow = pytest.mark.slow
-needs_half_on_cpu = pytest.mark.skipif(version_tuple(torch.__version__) < (2, 1), reason="no float16 on CPUs before")
 
 
 def options_of(name, corpus):
@@ -167,19 +165,6 @@ def test_another_number_of_ranks_goes_on(corpus, tmp_path):
     assert rest.losses() == pytest.approx({u: whole.losses()[u] for u in rest.losses()}, abs=2e-3)
 
 
-def test_machines_that_share_no_folder(data_bin, tmp_path):
-    """A checkpoint that only the first rank finds would leave the others waiting."""
-    options = ["--max-update", 1]
-    harness.train(data_bin, tmp_path / "rank0", *options)
-    logs = harness.train_ranks(data_bin, [tmp_path / "rank0", tmp_path / "rank1"], *options, check=False)
-    for log in logs:
-        assert log.returncode == 1 and "Traceback" not in log.text, log.text[-3000:]
-        last = log.text.strip().splitlines()[-1]
-        assert (
-            last.startswith("fairseq_maskplugins: ") and "1 of 2 ranks find this checkpoint: give a --save-dir" in last
-        )
-
-
 # --zero-sharding os
 
 
@@ -215,7 +200,6 @@ def test_zero_sharding_resumes(name, corpus, tmp_path, fairscale):
 # half precision
 
 
-@needs_half_on_cpu
 @pytest.mark.parametrize("flags", ["--fp16", "--memory-efficient-fp16", "--fp16 --fp16-no-flatten-grads"])
 @pytest.mark.parametrize("name", ["decoupled", "mapnet", "mae", "droptoken", "child_sgd"])
 @slow
@@ -240,46 +224,6 @@ def spawn(corpus, folder, *options):
         "import sys; sys.argv[0] = 'train'; from fairseq_cli.train import cli_main; cli_main()",
     ]
     return harness.run(command, env={"MASKPLUGINS_TEST_GPUS": "2"})
-
-
-def test_an_error_in_a_process_that_fairseq_starts_is_one_line(data_bin, monkeypatch):
-    from fairseq.distributed import utils
-    from torch.multiprocessing.spawn import ProcessRaisedException
-
-    def fail(line):
-        def spawn(**unused):
-            text = (
-                f"\n\n-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n{line}\n"
-            )
-            raise ProcessRaisedException(text, 1, 1)
-
-        monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-        utils.call_main(harness.parse(data_bin, "--distributed-init-method", "tcp://127.0.0.1:1"), print)
-
-    with pytest.raises(UsageError, match=r"^fairseq_maskplugins: --mask-prob is wrong$"):
-        fail("fairseq_maskplugins.errors.UsageError: fairseq_maskplugins: --mask-prob is wrong")
-    with pytest.raises(ProcessRaisedException, match="KeyError"):
-        fail("KeyError: 'x'")
-
-
-@pytest.mark.parametrize("more", [[], ["--distributed-rank", 0, "--distributed-init-method", "tcp://127.0.0.1:1"]])
-def test_two_processes_without_a_gpu(data_bin, monkeypatch, more):
-    """fairseq starts a process for each GPU: none, and ends as if it had trained."""
-    from fairseq.distributed import utils
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    cfg = harness.parse(data_bin, "--distributed-world-size", 2, *more)
-    with pytest.raises(UsageError, match="--distributed-world-size 2 needs as many GPUs, and there is none; on CPUs "):
-        utils.call_main(cfg, print)
-
-
-@slow
-def test_bad_input_on_two_gpus_is_one_line(corpus, tmp_path):
-    done = spawn(corpus, tmp_path, "--mask-prob", 2)
-    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout[-3000:]
-    last = done.stdout.strip().splitlines()[-1]
-    assert last.startswith("fairseq_maskplugins: --mask-prob must lie in (0, 1], got 2")
 
 
 @slow

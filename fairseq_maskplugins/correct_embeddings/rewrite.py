@@ -25,8 +25,8 @@ def rewrite(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         raise
     except Exception as error:  # foreign checkpoints may hold tensors and options of any kind
         raise UsageError(f"{args.input}: can't read its tensors and options: {one_line(error, 200)}") from None
-    with replacing(args.output, also=(RuntimeError,)) as temporary:
-        torch.save(state, temporary)
+    with replacing(args.output, also=(RuntimeError,)) as temporary, open(temporary, "wb") as file:
+        torch.save(state, file)
     print("\n".join(lines + [f"wrote {args.output}"]))
     report["output"] = args.output
 
