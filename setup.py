@@ -34,15 +34,7 @@ setup(
         "fisher": ["safetensors", "tqdm", "matplotlib"],
         "hf": ["transformers>=4.40", "tokenizers", "sentencepiece", "protobuf", "safetensors"],
         "test": [
-            *(
-                "pytest",
-                "pytest-xdist",
-                "hypothesis",
-                "scipy",
-                "sentencepiece",
-                "ruff>=0.17,<0.18",
-                "regex",
-            ),
+            *("pytest", "pytest-xdist", "hypothesis", "scipy", "sentencepiece", "ruff>=0.17,<0.18", "regex"),
             *("markdown-it-py", "packaging", "build", "twine", "setuptools>=61,<81", "wheel"),
             *("duckdb>=1.0", "zstandard", "safetensors", "tqdm", "matplotlib"),
             "fairscale",  # --zero-sharding os

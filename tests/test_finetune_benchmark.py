@@ -97,10 +97,7 @@ def test_clue_counts_epochs(capsys, tmp_path):
 
 @pytest.mark.parametrize(
     "words, message",
-    [
-        (["WNLI"], "TASK must be among .*glue, clue, got WNLI"),
-        (["RTE"], "give the checkpoint's tokenizer"),
-    ],
+    [(["WNLI"], "TASK must be among .*glue, clue, got WNLI"), (["RTE"], "give the checkpoint's tokenizer")],
 )
 def test_bad_input_is_named(capsys, words, message):
     with pytest.raises(SystemExit):

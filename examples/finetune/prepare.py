@@ -48,10 +48,7 @@ def load_pieces(args, rows):
     if model is None:
         write(args.out / "text", "".join(text + "\n" for texts, _ in rows for text in texts))
         sentencepiece.SentencePieceTrainer.train(
-            input=str(args.out / "text"),
-            model_prefix=str(args.out / "sp"),
-            vocab_size=args.vocabulary,
-            minloglevel=2,
+            input=str(args.out / "text"), model_prefix=str(args.out / "sp"), vocab_size=args.vocabulary, minloglevel=2
         )
         model = args.out / "sp.model"
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))

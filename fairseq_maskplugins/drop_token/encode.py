@@ -48,11 +48,7 @@ def embed_kept(encoder: Any, tokens: torch.Tensor, kept: Kept) -> torch.Tensor:
 
 
 def encode_kept(
-    encoder: Any,
-    tokens: torch.Tensor,
-    kept: Kept,
-    from_layer: int = 0,
-    return_all_hiddens: bool = False,
+    encoder: Any, tokens: torch.Tensor, kept: Kept, from_layer: int = 0, return_all_hiddens: bool = False
 ) -> Tuple[torch.Tensor, Optional[List[torch.Tensor]]]:
     """Run an encoder whose layers, from ``from_layer`` on, see the kept tokens alone.
 
