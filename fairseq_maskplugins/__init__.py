@@ -4,19 +4,20 @@ Tasks, criterions, models and optimizers are registered where fairseq is running
 a ``--user-dir``. Import :mod:`fairseq_maskplugins.plugins` to register them from a plug-in of your own.
 """
 
+import os
 import sys
 
 __version__ = "0.2.0"
 
 
 class _Path(list):
-    """The package's ``__path__``. fairseq looks a ``--user-dir`` up in it if the package has been imported already, perhaps
-    before fairseq: then this is the moment to register."""
+    """The package's ``__path__``. If the package has been imported already, perhaps before fairseq, fairseq looks up a
+    ``--user-dir``, which may be a symlink, in it: then this is the moment to register."""
 
     def __contains__(self, path: object) -> bool:
         from . import plugins  # noqa: F401
 
-        return super().__contains__(path)
+        return os.path.realpath(str(path)) in map(os.path.realpath, self)
 
 
 __path__ = _Path(__path__)
