@@ -5,6 +5,7 @@ import json
 
 import harness
 import pytest
+import safetensors.torch
 import torch
 from tiny_roberta import build, make_dictionary, make_rows
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, pipeline
@@ -290,6 +291,41 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
             main(command)
         assert "\n" not in str(error.value)
     assert sorted(tmp_path.iterdir()) == files
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ({"hidden_size": None}, "hf/config.json: hidden_size must be a whole number above 0, got None"),
+        ({"vocab_size": 7}, r"hf/config.json: vocab_size and hidden_size must be those of the word embeddings, got 7"),
+        ({"num_attention_heads": 3}, "hf/config.json: num_attention_heads must divide hidden_size, 16, got 3"),
+        ({"num_hidden_layers": 4}, "hf/model.safetensors: holds no roberta.encoder.layer.3"),
+        ({"hidden_act": "swish"}, "hf/config.json: hidden_act must be gelu or .*, got swish"),
+        ({"hidden_dropout_prob": "none"}, "hf/model.safetensors: does not fit config.json: ValueError: .*none"),
+        (
+            {"fairseq_maskplugins": {"dictionary_rows": 999}},
+            "hf/model.safetensors: does not fit config.json: IndexError",
+        ),
+        ("cut", "hf/model.safetensors: can't read it: "),
+        ("nan", "hf: roberta.embeddings.LayerNorm.bias holds NaN or infinite values"),
+    ],
+)
+def test_a_folder_that_does_not_fit_itself(change, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dictionary = make_dictionary()
+    files = export_checkpoint(state_of(build("roberta_base", dictionary)), dictionary.symbols, None).files
+    if change == "cut":
+        files["model.safetensors"] = files["model.safetensors"][:-9]
+    elif change == "nan":
+        tensors = safetensors.torch.load(files["model.safetensors"])
+        tensors["roberta.embeddings.LayerNorm.bias"][3] = float("nan")
+        files["model.safetensors"] = safetensors.torch.save(tensors)
+    else:
+        files["config.json"] = json.dumps({**json.loads(files["config.json"]), **change}).encode()
+    write_folder("hf", {**files, "dict.txt": b""})
+    with pytest.raises(UsageError, match=text) as error:
+        main(["import-hf", "hf", "back"])
+    assert "\n" not in str(error.value) and not (tmp_path / "back").exists()
 
 
 def test_what_was_corrected_is_known_on_the_way_back(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """``maskplugins pmi build``: scores, the choice of the list, and what must not change it."""
 
-import contextlib
 import functools
 import gzip
 import math
@@ -10,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 
@@ -19,7 +19,7 @@ import pytest
 from reference import pmi_build_reference as reference
 
 from fairseq_maskplugins.errors import UsageError
-from fairseq_maskplugins.pmi_build import build, count, score
+from fairseq_maskplugins.pmi_build import build, count, score, sql
 from fairseq_maskplugins.pmi_build.build import build_list, write_list
 from fairseq_maskplugins.pmi_build.text import read_batches
 from fairseq_maskplugins.pmi_build.words import WordSplitter
@@ -243,49 +243,40 @@ def test_a_compressed_list_is_the_same_file_every_time(tmp_path):
     assert gzip.decompress((tmp_path / "one.gz").read_bytes()) == b"a b\t-1.500000\t3\nc d\t0.000005\t2\n"
 
 
-def test_killed_in_the_middle_it_leaves_no_list(tmp_path):
+@pytest.mark.parametrize("kill, status", [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_killed_in_the_middle_it_leaves_no_list(kill, status, tmp_path):
     numbers = np.random.default_rng(0).integers(0, 1 << 20, (60_000, 20))
     text = write(tmp_path / "text", [" ".join(map(str, row)) for row in numbers.tolist()])
-    started = {}
-    for kill in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
-        out, temp = tmp_path / f"out{kill}", tmp_path / f"temp{kill}"
-        out.mkdir()
-        temp.mkdir()
-        command = [*COMMAND, text, "--output", str(out / "list.txt"), "--temp-dir", str(temp), "--threads", "1"]
-        # tests that run in the background have interrupts ignored
-        heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        process = subprocess.Popen(command, cwd=harness.ROOT, stderr=subprocess.PIPE, preexec_fn=heed)
-        started[kill] = out, temp, process
-    for kill, (_, temp, process) in started.items():
-        while not any(path.stat().st_size > 1 << 20 for path in temp.glob("*/counts.duckdb")):
-            assert process.poll() is None, process.stderr.read()[-2000:]
-            time.sleep(0.02)
-        process.send_signal(kill)
-    for kill, (out, temp, process) in started.items():
-        said = process.communicate()[1].decode()
-        assert process.returncode == -kill  # to a shell 128 more than the signal's number
-        assert os.listdir(out) == []
-        if kill != signal.SIGKILL:
-            assert os.listdir(temp) == []
-            assert said.endswith("fairseq_maskplugins: interrupted; no list was written\n") and "Traceback" not in said
+    out, temp = tmp_path / "out", tmp_path / "temp"
+    out.mkdir()
+    temp.mkdir()
+    command = [*COMMAND, text, "--output", str(out / "list.txt"), "--temp-dir", str(temp), "--threads", "1"]
+    # tests that run in the background have interrupts ignored
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, cwd=harness.ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+    while not any(path.stat().st_size > 1 << 20 for path in temp.glob("*/counts.duckdb")):
+        assert process.poll() is None, process.stderr.read()[-2000:]
+        time.sleep(0.02)
+    process.send_signal(kill)
+    errors = process.communicate()[1]
+    assert process.returncode == status and "Traceback" not in errors
+    assert os.listdir(out) == []
+    assert kill == signal.SIGKILL or os.listdir(temp) == []
 
 
-def test_an_interrupt_that_is_lost_comes_again(lines, tmp_path, monkeypatch):
-    """Compiled code may drop a KeyboardInterrupt that is raised while it runs."""
-    from fairseq_maskplugins.cli import main
-    from fairseq_maskplugins.pmi_build import duck
-
-    def interrupted(text, splitter):
-        with contextlib.suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(10)
-        return count.count_batch(text, splitter)
-
-    monkeypatch.setattr(duck, "count_batch", interrupted)
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(UsageError, match="interrupted; no list was written"):
-        main(["pmi", "build", write(tmp_path / "text", lines), "--output", str(tmp_path / "list")])
-    assert not (tmp_path / "list").exists() and signal.getsignal(signal.SIGTERM) == before
+def test_an_interrupt_during_a_query(tmp_path, monkeypatch):
+    """DuckDB raises RuntimeError in its place."""
+    monkeypatch.setattr(sql, "totals", lambda: "SELECT SUM(a.range * b.range) FROM range(1000000) a, range(1000000) b")
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            listed(write(tmp_path / "text", ["a b"]), tmp_path)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, handler)
+    assert os.listdir(tmp_path) == ["text"]
 
 
 @pytest.mark.spark

@@ -104,6 +104,14 @@ def test_damaged_files_are_named(tmp_path):
         list(read_batches(path, batch_bytes=64))
 
 
+def test_batches_of_compressed_text_are_short(tmp_path):
+    """Members, padding and lines may end anywhere."""
+    text = b"the quick brown fox jumps over the lazy dog\n" * 200_000
+    data = gzip.compress(text) + b"\0" * 9000 + gzip.compress(b"last")
+    batches = list(read_batches(_bad(tmp_path, "file", data), batch_bytes=1 << 20))
+    assert max(map(len, batches)) <= (2 << 20) + 100 and "".join(batches).encode() == text + b"last"
+
+
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -49,7 +49,11 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
 
 
 def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
-    """Manifest and tensors of a file; whatever is wrong with it is one line that names it."""
+    """Read manifest and tensors of a file.
+
+    Raises:
+        UsageError: the file is missing, damaged, or of another kind.
+    """
     safetensors = require_safetensors()
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such file; 'maskplugins fisher' writes it")
@@ -71,28 +75,22 @@ def read(path: str, kind: str) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
         raise UsageError(f"{path}: can't read it, it is damaged or cut off: {one_line(error, 200)}") from None
     if problem:
         raise UsageError(f"{path}: damaged: {problem}")
-    for parameter in manifest["parameters"]:
-        tensor = tensors.get(parameter["name"])
-        if parameter["covered"] != (tensor is not None):
-            raise UsageError(f"{path}: damaged: tensor and manifest disagree about {parameter['name']}")
-        if tensor is not None and list(tensor.shape) != list(parameter["shape"]):
-            raise UsageError(f"{path}: damaged: the shape of {parameter['name']} is {list(tensor.shape)}")
     return manifest, tensors
 
 
 def _find_problem(manifest: Any, tensors: Dict[str, np.ndarray], kind: str) -> str:
-    """Describe a fault of a manifest or of a tensor's type; empty if there is none."""
-    parameters = manifest["parameters"]
-    names = [parameter["name"] for parameter in parameters]
-    if len(set(names)) < len(names) or not set(tensors) <= set(names):
-        return "the manifest names a parameter twice, or lacks one that has a tensor"
-    reserve_p = manifest.get("reserve_p")
-    if kind == "mask" and not (isinstance(reserve_p, (int, float)) and 0 < reserve_p <= 1):
-        return f"reserve_p must lie in (0, 1], got {reserve_p}"
+    """Describe where manifest and tensors disagree; empty if they don't."""
+    if kind == "mask" and not 0 < manifest["reserve_p"] <= 1:
+        return f"reserve_p must lie in (0, 1], got {manifest['reserve_p']}"
+    covered = {p["name"]: list(p["shape"]) for p in manifest["parameters"] if p["covered"]}
+    if covered.keys() != tensors.keys():
+        return f"tensor and manifest disagree about {min(covered.keys() ^ tensors.keys())}"
     expected = np.dtype(bool if kind == "mask" else np.float32)
     for name, tensor in tensors.items():
         if tensor.dtype != expected:
             return f"{name} must be of type {expected}, got {tensor.dtype}"
+        if list(tensor.shape) != covered[name]:
+            return f"the shape of {name} is {list(tensor.shape)}, {covered[name]} in the manifest"
     return ""
 
 

@@ -35,22 +35,20 @@ def open_stream(dataset: Any, path: str) -> TokenStream:
     """A token stream over a fairseq data set; a memory-mapped one is read without copies.
 
     Raises:
-        UsageError: the data file is shorter than its index says, or the index is damaged.
+        UsageError: the data file is shorter than its index says.
     """
     sizes = np.asarray(dataset.sizes, dtype=np.int64)
     buffer = None
     if isinstance(dataset, MMapIndexedDataset):
         raw, dtype = dataset._bin_buffer, np.dtype(dataset._index.dtype)
-        total = int(sizes.sum())
-        pointers = np.asarray(dataset._index._pointers)
-        ends = pointers + sizes * dtype.itemsize
-        if dtype.kind not in "iu" or sizes.min(initial=0) < 0 or pointers.min(initial=0) < 0:
-            raise UsageError(f"{path}.idx is damaged: lengths and places must be 0 or more, ids whole numbers")
-        asked = max(total * dtype.itemsize, int(ends.max(initial=0)))
+        begins = np.asarray(dataset._index._pointers)
+        ends = begins + sizes * dtype.itemsize
+        asked = int(ends.max(initial=0))
         if asked > len(raw):
             raise UsageError(f"{path}.bin is truncated: its index asks for {asked} bytes, it has {len(raw)}")
-        if np.array_equal(pointers[1:] - pointers[:-1], sizes[:-1] * dtype.itemsize):
-            buffer = np.frombuffer(raw, dtype=dtype, count=total, offset=int(pointers[0]) if len(pointers) else 0)
+        if np.array_equal(begins[1:], ends[:-1]):
+            offset = int(begins[0]) if len(begins) else 0
+            buffer = np.frombuffer(raw, dtype=dtype, count=int(sizes.sum()), offset=offset)
     if buffer is None and getattr(dataset, "supports_prefetch", False):
         # the old format is read into memory once; the trainer asks for a first batch before it would prefetch any
         dataset.prefetch(range(len(dataset)))

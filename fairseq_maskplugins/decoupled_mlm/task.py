@@ -17,7 +17,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import MISSING, OmegaConf
 
 from ..compat import load_dictionary, release_workers, spare_inference_copies
-from ..errors import UsageError, naming
+from ..errors import UsageError, naming, one_line
 from ..maskers.base import build_masker, on_register
 from .config import TASK_NAME, build_config, check_options, refresh_config
 from .dataset import MaskPlanDataset, build_blocks
@@ -135,7 +135,7 @@ class DecoupledMLMTask(MaskedLMTask):
         try:
             dataset = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
         except Exception as error:  # whatever a damaged file leads to: struct, numpy, OS errors, assertions
-            raise UsageError(f"{path}: can't read the data: {type(error).__name__}: {' '.join(str(error).split())}")
+            raise UsageError(f"{path}: can't read the data: {type(error).__name__}: {one_line(error)}") from None
         if dataset is None:
             raise UsageError(f"{path}.bin and {path}.idx: no such data set; fairseq-preprocess writes them")
         if len(dataset) == 0:

@@ -6,7 +6,6 @@ from ..correct_embeddings.checkpoint import RECORD as CORRECTED
 from ..correct_embeddings.checkpoint import option_of
 from ..errors import CheckpointError, UsageError
 from .config import RECORD, check_representable, make_config
-from .folder import check_sizes
 from .tokenizer import MASK, SPECIALS, Built, to_json
 from .weights import HEADS, modernise, read_shape, to_hf
 
@@ -100,10 +99,6 @@ def export_checkpoint(
     config = make_config(option, shape, shape.rows + len(aliases), tied, dtype, head, classes, labels)
     if isinstance(state.get(CORRECTED), dict):  # a second time would not be right after import-hf either
         config[RECORD][CORRECTED] = state[CORRECTED]
-    try:
-        check_sizes(config, tensors)
-    except UsageError as error:
-        raise CheckpointError(f"its tensors don't fit together: {error.message}") from None
     files = {"config.json": to_json(config), "model.safetensors": save(tensors, metadata={"format": "pt"})}
     lines = [
         f"{config['architectures'][0]}: {shape.layers} layers of width {shape.width}, {shape.rows} entries, "

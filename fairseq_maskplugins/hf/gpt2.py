@@ -30,7 +30,7 @@ def build_gpt2(encoder_json: bytes, vocab_bpe: bytes, symbols: List[str], longes
     try:
         encoder = {str(token): int(number) for token, number in json.loads(encoder_json).items()}
         lines = vocab_bpe.decode().splitlines()
-    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise UsageError(f"--gpt2-encoder-json, --gpt2-vocab-bpe: can't read them: {error}") from None
     merges = [tuple(line.split()) for line in lines[1:] if line.strip()]
     if not set(byte_alphabet()) <= set(encoder) or not all(len(m) == 2 and "".join(m) in encoder for m in merges):

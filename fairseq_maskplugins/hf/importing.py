@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 
 from ..correct_embeddings.checkpoint import RECORD as CORRECTED
-from ..errors import UsageError
+from ..errors import UsageError, one_line
 from ..pieces import byte_alphabet
 from .config import ACTIVATIONS, RECORD
 from .export import DEFAULT_HEAD
@@ -71,6 +71,16 @@ def import_model(config: Dict[str, Any], tensors: Tensors, order: Optional[List[
     Raises:
         UsageError: fairseq's RoBERTa does not compute this; names the entry or tensor.
     """
+    try:
+        return _convert(config, tensors, order, head)
+    except UsageError:
+        raise
+    except Exception as error:  # shapes that don't fit together, entries of other types
+        reason = one_line(error, 200)
+        raise UsageError(f"model.safetensors: does not fit config.json: {type(error).__name__}: {reason}") from None
+
+
+def _convert(config: Dict[str, Any], tensors: Tensors, order: Optional[List[int]], head: Optional[str]) -> Imported:
     prenorm = config["model_type"] == "roberta-prelayernorm"
     activations = {theirs: ours for ours, theirs in ACTIVATIONS.items() if ours != "gelu_fast"}
     for name, allowed in (

@@ -9,7 +9,6 @@ from typing import Iterator, List, Tuple
 from ..errors import UsageError
 
 LONGEST = 32
-LONGEST_LINE = 1 << 16  # bytes: 32 words, a score and a count take far less
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -27,12 +26,7 @@ def iterate_lines(path: str, raw: bytes, option: str = "--pmi-vocab ") -> Iterat
     stream = gzip.GzipFile(fileobj=io.BytesIO(raw)) if raw[:2] == b"\x1f\x8b" else io.BytesIO(raw)
     number = 0
     try:
-        # a line's length is limited while it is read: a packed file may hold one that fills the memory
-        for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
-            if len(line) > LONGEST_LINE:
-                raise UsageError(
-                    f"{option}{path}: line {number} has more than {LONGEST_LINE >> 10} KiB; a list has one phrase a line"
-                )
+        for number, line in enumerate(stream, 1):
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{option}{path}: line {number} is not UTF-8: {error.reason} at byte {error.start}")
@@ -47,9 +41,8 @@ def parse_phrases(path: str, raw: bytes, option: str = "--pmi-vocab ") -> Iterat
     between its words may be of any length.
 
     Raises:
-        UsageError: a line without a phrase, with control characters, with more than 32 words or 64 KiB, with a score or
-            count that is no number, or with more fields; a file that is not UTF-8, a damaged gzip file, a file without
-            lines.
+        UsageError: a line without a phrase, with control characters, with more than 32 words, with a score or count that
+            is no number, or with more fields; a file that is not UTF-8, a damaged gzip file, a file without lines.
     """
     batch: List[str] = []
     number = 0

@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import UsageError, one_line
 from . import sql
 from .count import Partial, count_batch
 from .coverage import PhraseTable, cover_batch
@@ -32,7 +32,7 @@ def parse_memory(text: str) -> int:
     size = float(match.group(1)) * 1024 ** _UNITS[match.group(2)]
     if size < MIN_MEMORY:
         raise UsageError(f"--memory-limit must be at least 256MB, got {text[:40]}")
-    return int(size)
+    return int(min(size, 1 << 60))  # DuckDB takes no more
 
 
 def share_memory(limit: int) -> Tuple[int, int]:
@@ -94,28 +94,24 @@ class DuckEngine:
         except self.disk_errors as error:
             self.stack.close()
             raise self._no_room(error) from None
-        except BaseException:
-            self.stack.close()
-            raise
 
     def __enter__(self) -> "DuckEngine":
         return self
 
     def __exit__(self, *unused: object) -> None:
-        try:
-            with contextlib.suppress(*self.disk_errors):  # it is thrown away
-                self.db.close()
-        finally:  # an interrupt may reach us as late as here
-            self.stack.close()
+        with self.stack, contextlib.suppress(*self.disk_errors):  # the database is thrown away
+            self.db.close()
 
     def _no_room(self, reason: object) -> UsageError:
-        return UsageError(f"--temp-dir {self.temp_dir}: can't write there: {' '.join(str(reason).split())[:300]}")
+        return UsageError(f"--temp-dir {self.temp_dir}: can't write there: {one_line(reason, 300)}")
 
     def _run(self, query: str):
         try:
             return self.db.execute(query)
-        except self.duckdb.InterruptException:
-            raise KeyboardInterrupt from None
+        except RuntimeError as error:  # what DuckDB makes of Ctrl-C during a query
+            if "interrupt" in str(error):
+                raise KeyboardInterrupt from None
+            raise
         except self.duckdb.OutOfMemoryException:
             raise UsageError(
                 f"--memory-limit {self.memory_limit} is too small for this text, or the disk of --temp-dir is full; "

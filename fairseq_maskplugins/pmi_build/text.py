@@ -128,7 +128,9 @@ def _read_blocks(
         if decompress is None:
             yield block
         else:
-            yield decompress.feed(block)
+            text = decompress.feed(block)  # in short blocks again: --memory-limit counts on short batches
+            for at in range(0, len(text), _BLOCK):
+                yield text[at : at + _BLOCK]
     if decompress is not None:
         decompress.finish()
 
