@@ -52,9 +52,7 @@ def build_parameters(layers, vocabulary, device):
 def contestants(params):
     def keyed(mask_target, fused):
         masking = build_masking("F", SHARE, mask_target, False, None)
-        return lambda: build(
-            ChildAdam, params, lambda positions: KeyedMask(1, SHARE, positions.total), masking, fused, **OPTIONS
-        )
+        return lambda: build(ChildAdam, params, lambda positions: KeyedMask(1, SHARE, positions.total), masking, fused, **OPTIONS)
 
     def fixed(fused):
         selected = [torch.rand(p.shape, device=p.device) < SHARE for p in params]
@@ -163,22 +161,13 @@ def main():
     count = sum(p.numel() for p in params)
     print(f"{count:,} parameters, torch {torch.__version__}, {args.device}, {torch.get_num_threads()} thread(s)")
     best, extra = time_steps(params, args.repeats)
-    titles = (
-        ("seconds", 9),
-        ("CPU s", 8),
-        ("/ fairseq adam", 16),
-        ("/ authors", 11),
-        ("/ fused", 9),
-        ("extra bytes/entry", 19),
-    )
+    titles = (("seconds", 9), ("CPU s", 8), ("/ fairseq adam", 16), ("/ authors", 11), ("/ fused", 9), ("extra bytes/entry", 19))
     print(f"{'optimizer step':<20}" + "".join(f"{title:>{width}}" for title, width in titles))
     for name, (wall, cpu) in best.items():
         fused = f"{wall / best['torch AdamW fused'][0]:.2f}" if "torch AdamW fused" in best else "-"
         authors = wall / best["the authors' F"][0]
         memory = f"{extra[name] / count:.2f}" if name in extra else "-"
-        print(
-            f"{name:<20}{wall:>9.3f}{cpu:>8.3f}{wall / best['fairseq adam'][0]:>16.2f}{authors:>11.2f}{fused:>9}{memory:>19}"
-        )
+        print(f"{name:<20}{wall:>9.3f}{cpu:>8.3f}{wall / best['fairseq adam'][0]:>16.2f}{authors:>11.2f}{fused:>9}{memory:>19}")
     del params
     rates = time_fisher()
     print("Fisher, 32 sentences of 12 tokens, width 256, 4 layers: " + ", ".join(

@@ -42,9 +42,7 @@ def main():
         steps[f"drop {keep}"] = lambda p=1.0 - keep: step(tokens, p)
         steps[f"floor {keep}"] = lambda width=kept[keep]: step(tokens[:, :width].contiguous(), 0.0)
     times = time_side_by_side(steps, args.rounds, device)
-    print(
-        f"{args.layers} layers of 768, batch {args.batch} x {args.length}, {args.rounds} rounds; {describe(device)}\n"
-    )
+    print(f"{args.layers} layers of 768, batch {args.batch} x {args.length}, {args.rounds} rounds; {describe(device)}\n")
     print("| keep share | tokens kept | step | of the full step | floor | step / floor |\n|---|---|---|---|---|---|")
     for keep in args.keep:
         name, floor = f"drop {keep}", f"floor {keep}"

@@ -43,9 +43,7 @@ class MaskingTask(Task):
 def make_sample(task, rows, length, device):
     tokens = make_rows(task, rows, length, device)
     plan = task.planner.draw(tokens.cpu().numpy(), RowDraws(1, 1, np.arange(rows)))
-    plan = {
-        name: None if value is None else torch.from_numpy(value).to(device) for name, value in plan._asdict().items()
-    }
+    plan = {name: None if value is None else torch.from_numpy(value).to(device) for name, value in plan._asdict().items()}
     lengths = torch.full((rows,), length, device=device)
     ids = torch.arange(rows, device=device)
     net_input = {"src_tokens": tokens, "src_lengths": lengths}

@@ -74,12 +74,7 @@ def tokens_per_second(run, batches, tokens, budget=1.5):
 def stock_pipeline(folder, dictionary, length, whole_words):
     """fairseq's own task on the same files; whole words as it would be if its flag worked."""
     cfg = MaskedLMConfig(
-        data=str(folder),
-        tokens_per_sample=length,
-        mask_prob=RATE,
-        random_token_prob=RANDOM,
-        leave_unmasked_prob=SAME,
-        seed=1,
+        data=str(folder), tokens_per_sample=length, mask_prob=RATE, random_token_prob=RANDOM, leave_unmasked_prob=SAME, seed=1
     )
     task = MaskedLMTask(cfg, dictionary)
     if whole_words:
@@ -177,24 +172,18 @@ def measure(kind, folder, dictionary, length):
     if alone["Hugging Face collator"]:
         alone["Hugging Face collator"] = tokens_per_second(alone["Hugging Face collator"], batches[:-1], per_batch)
     path = {
-        "fairseq masked_lm": tokens_per_second(
-            lambda b: dataset.collater([dataset[int(i)] for i in b]), batches, per_batch
-        ),
+        "fairseq masked_lm": tokens_per_second(lambda b: dataset.collater([dataset[int(i)] for i in b]), batches, per_batch),
         "fairseq_maskplugins": tokens_per_second(
             lambda b: mask_sample(ours.collater([ours[int(i)] for i in b]), rates, pad, mask), batches, per_batch
         ),
     }
     out = np.empty_like(tokens[:BATCH])
-    floor = tokens_per_second(
-        lambda b: (np.copyto(out, tokens[:BATCH]), np.copyto(out, tokens[:BATCH])), [0], per_batch, 0.2
-    )
+    floor = tokens_per_second(lambda b: (np.copyto(out, tokens[:BATCH]), np.copyto(out, tokens[:BATCH])), [0], per_batch, 0.2)
     for what, found in (("masking alone", alone), ("data set to batch", path)):
         for name, speed in found.items():
             if speed:
                 print(f"| {kind} | {what} | {name} | {speed / 1e6:.2f} | {speed / found['fairseq masked_lm']:.1f} |")
-    print(
-        f"| {kind} | floor: copying the batch twice | numpy | {floor / 1e6:.0f} | {floor / alone['fairseq masked_lm']:.0f} |"
-    )
+    print(f"| {kind} | floor: copying the batch twice | numpy | {floor / 1e6:.0f} | {floor / alone['fairseq masked_lm']:.0f} |")
 
 
 def main():

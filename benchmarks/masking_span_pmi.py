@@ -180,12 +180,7 @@ def main():
         vocabulary.find_word_begins = lambda: np.array([s[0] in "▁<" for s in symbols])
         vocabulary.find_pieces = lambda: [s.lstrip("▁").encode() if s[0] != "<" else b"" for s in symbols]
         options = Namespace(
-            span_geometric_p=0.2,
-            span_max_length=10,
-            span_unit="word",
-            pmi_vocab=str(path),
-            pmi_match_case=False,
-            pmi_unit="word",
+            span_geometric_p=0.2, span_max_length=10, span_unit="word", pmi_vocab=str(path), pmi_match_case=False, pmi_unit="word"
         )
         by_token = Namespace(**{**vars(options), "span_unit": "token"})
         span, pmi = build_masker("span", options, vocabulary), build_masker("pmi", options, vocabulary)
@@ -207,9 +202,7 @@ def main():
             "fairseq masked_lm, uniform, masking alone": fairseq_masking(dictionary, tokens),
             "SpanBERT's way, plain Python": plain_span(numpy=True),
             "  its lengths and anchors from random": plain_span(numpy=False),
-            "PMI, plain Python, set of tuples": lambda b: pmi_plain(
-                [lists[i] for i in b], symbols, tuples, RATE, mask, pad
-            ),
+            "PMI, plain Python, set of tuples": lambda b: pmi_plain([lists[i] for i in b], symbols, tuples, RATE, mask, pad),
             "  its scan alone, words joined before": lambda b: [scan(joined[i], tuples) for i in b],
             "ours: span, words": our_masking(Planner(span), tokens),
             "ours: span, tokens": our_masking(Planner(build_masker("span", by_token, vocabulary)), tokens),

@@ -120,9 +120,7 @@ def show(size, name, result, beside=None):
     extra = result["peak"] - result["base"]
     line = f"{size:>5} MB  {name:<20}{result['words'] / 1e6:>7.1f} M words"
     line += f"{result['seconds']:>8.1f} s"
-    line += (
-        f" ({result['cpu']:.1f} s of CPU){speed / 1e6:>6.2f} M words/s, {extra:.0f} MB on top of {result['base']:.0f}"
-    )
+    line += f" ({result['cpu']:.1f} s of CPU){speed / 1e6:>6.2f} M words/s, {extra:.0f} MB on top of {result['base']:.0f}"
     if result["kept"] is None:
         line += ", OUT OF MEMORY there"
     elif beside is not None and beside["kept"] is not None:

@@ -124,13 +124,9 @@ def check_weights(state: Any) -> None:
                 raise CheckpointError(f"not a fairseq checkpoint: {name} is not a tensor")
             if name.endswith((".weight", ".bias")) and tensor.dtype not in FLOATS:
                 kind = str(tensor.dtype).replace("torch.", "")
-                raise CheckpointError(
-                    f"{name} must hold floating-point numbers, got {kind}: give the training checkpoint"
-                )
+                raise CheckpointError(f"{name} must hold floating-point numbers, got {kind}: give the training checkpoint")
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise CheckpointError(
-                    f"{name} holds NaN or infinite values: the training diverged, take an earlier one"
-                )
+                raise CheckpointError(f"{name} holds NaN or infinite values: the training diverged, take an earlier one")
 
 
 def check_evaluated(state: Dict[str, Any]) -> None:
@@ -144,9 +140,7 @@ def check_evaluated(state: Dict[str, Any]) -> None:
             try:
                 ast.literal_eval(value.strip())
             except Exception:  # an expression, or no Python at all
-                raise CheckpointError(
-                    f"its option {name} must be a literal, got {value!r}, which could run code"
-                ) from None
+                raise CheckpointError(f"its option {name} must be a literal, got {value!r}, which could run code") from None
 
 
 def _options(*holders: Any) -> Iterator[Tuple[str, Any]]:

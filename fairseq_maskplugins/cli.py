@@ -25,9 +25,7 @@ COMMANDS = {
     "doctor": ("doctor", "versions, GPUs, and known conflicts with the fix for each"),
     "completion": ("completion", "print a script for completion in the shell"),
 }
-STATUS = (
-    "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong, 130 interrupted"
-)
+STATUS = "exit status: 0 done, 1 failed (one line on standard error says why), 2 the command line is wrong, 130 interrupted"
 USER_DIR_HELP = "--user-dir DIR: import a plug-in of your own first, as fairseq-train does."
 JSON_HELP = "print one JSON object and nothing else, for scripts; values that are not finite are null"
 STDOUT = "-"

@@ -82,9 +82,7 @@ def examine(python: Tuple[int, int], versions: Dict[str, Optional[str]], failure
             text += f"{versions.get('omegaconf')}"
             found.append(Finding(BROKEN, text, 'pip install "pip<24.1" and then hydra-core==1.0.7 omegaconf==2.0.6'))
         if version("pip") >= (24, 1):
-            text = (
-                f"pip {versions['pip']} refuses the metadata of omegaconf 2.0.6: installing anything beside it may fail"
-            )
+            text = f"pip {versions['pip']} refuses the metadata of omegaconf 2.0.6: installing anything beside it may fail"
             found.append(Finding(NOTE, text, 'pip install "pip<24.1"'))
     elif has("fairseq-fixed") and has("hydra-core") and version("hydra-core") < (1, 3):
         text = f"fairseq-fixed needs hydra-core 1.3, found {versions['hydra-core']}"
@@ -95,14 +93,10 @@ def examine(python: Tuple[int, int], versions: Dict[str, Optional[str]], failure
             fix = "pip uninstall torchaudio: masked language models don't use it"
             found.append(Finding(NOTE, text, fix))
         else:
-            found.append(
-                Finding(BROKEN, f"{module} does not import: {error}", f"pip install --force-reinstall {module}")
-            )
+            found.append(Finding(BROKEN, f"{module} does not import: {error}", f"pip install --force-reinstall {module}"))
     if version("numpy") >= (2, 0):
         text = f"numpy {versions['numpy']}: fairseq's own masked_lm fails with --sample-break-mode eos (np.compat.long is gone)"
-        found.append(
-            Finding(NOTE, text, 'use --task decoupled_mlm, which has no such trouble, or pip install "numpy<2"')
-        )
+        found.append(Finding(NOTE, text, 'use --task decoupled_mlm, which has no such trouble, or pip install "numpy<2"'))
     if not has("sentencepiece"):
         text = "sentencepiece is not installed: --bpe sentencepiece can't be used"
         found.append(Finding(NOTE, text, "pip install sentencepiece"))

@@ -72,9 +72,7 @@ class TransformersPieces:
     def find_word_begins(self) -> np.ndarray:
         """Which entries begin a word; special tokens do. *Shape:* bool ``[V]``."""
         if not self.mark:
-            raise UsageError(
-                "the tokenizer's entries do not say where words begin: none has a mark such as ## or \u2581"
-            )
+            raise UsageError("the tokenizer's entries do not say where words begin: none has a mark such as ## or \u2581")
         marked = np.array([str(entry).startswith(self.mark) for entry in self.entries])
         return (~marked if self.mark == "##" else marked) | self.special
 

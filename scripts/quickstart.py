@@ -116,10 +116,7 @@ def encode(out, vocab_size=VOCABULARY):
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for split in ("train", "valid"):
         with open(out / f"{split}.txt", encoding="utf-8") as text:
-            write(
-                out / f"{split}.sp",
-                "".join(" ".join(pieces.encode(line.strip(), out_type=str)) + "\n" for line in text),
-            )
+            write(out / f"{split}.sp", "".join(" ".join(pieces.encode(line.strip(), out_type=str)) + "\n" for line in text))
 
 
 def binarize(out):
@@ -154,9 +151,7 @@ def pretrain(out, updates, lock):
     """.split()
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model", "--save-dir", out / "checkpoints"]
     command += ["--fp16"] if gpu else ["--cpu"]
-    print(
-        f"on {torch.cuda.get_device_name() if gpu else 'the CPU'}; the whole log is in {out / 'train.log'}", flush=True
-    )
+    print(f"on {torch.cuda.get_device_name() if gpu else 'the CPU'}; the whole log is in {out / 'train.log'}", flush=True)
     # batches this small gain nothing from more threads, and threads that wait for each other lose much on a busy machine
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with open(out / "train.log", "ab+") as log:
@@ -193,13 +188,9 @@ def sentences_of(out):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description="Pretrain a small RoBERTa with separate corruption and prediction rates."
-    )
+    parser = argparse.ArgumentParser(description="Pretrain a small RoBERTa with separate corruption and prediction rates.")
     parser.add_argument("out", nargs="?", default=ROOT / "quickstart-run", help="folder (default: quickstart-run)")
-    parser.add_argument(
-        "--text", help="UTF-8 text of your own, a paragraph a line (default: Wikipedia's lead sections)"
-    )
+    parser.add_argument("--text", help="UTF-8 text of your own, a paragraph a line (default: Wikipedia's lead sections)")
     parser.add_argument("--updates", type=int, default=UPDATES, help=f"of pretraining (default: {UPDATES})")
     parser.add_argument("--vocab-size", type=int, default=VOCABULARY, help=f"pieces (default: {VOCABULARY})")
     args = parser.parse_args()

@@ -37,14 +37,7 @@ CASES = [
     _case("stock_criterion", "--criterion masked_lm --masker uniform", "masker", "uniform", "UniformMasker"),
     _case("whole_word", f"--masker whole_word {SP}", "masker", "whole_word", "WholeWordMasker", once=True),
     _case("span", f"--masker span {SP}", "masker", "span", "SpanMasker"),
-    _case(
-        "span_token",
-        "--masker span --span-unit token --random-token-prob 0.1",
-        "masker",
-        "span",
-        "SpanMasker",
-        once=True,
-    ),
+    _case("span_token", "--masker span --span-unit token --random-token-prob 0.1", "masker", "span", "SpanMasker", once=True),
     _case("pmi", f"--masker pmi --pmi-vocab {{corpus}}/phrases.txt {SP}", "masker", "pmi", "PMIMasker", once=True),
     _case(
         "droptoken",

@@ -133,9 +133,7 @@ def read(words, monkeypatch):
         read_tool(words, monkeypatch)
     elif any(f"{line} ".startswith(known) for known in ONLY_READ):
         for word in words[1:]:
-            assert not word.startswith(("scripts/", "examples/")) or (harness.ROOT / word).is_file(), (
-                f"{word}: no such script"
-            )
+            assert not word.startswith(("scripts/", "examples/")) or (harness.ROOT / word).is_file(), f"{word}: no such script"
     elif re.match(r"python (examples|benchmarks|scripts|tests)/", line):
         read_script(words, monkeypatch)
     elif words[:2] == ["pip", "install"]:

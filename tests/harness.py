@@ -35,14 +35,10 @@ LABELLED = (
     "--classification-head-name head --batch-size 8 --shorten-method truncate --num-workers 0"
 ).split()
 
-_SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(
-    ","
-)
+_SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(",")
 _VERBS = "described,remembered,forgot,repaired,painted,measured,abandoned,photographed".split(",")
 _OBJECTS = "the harbour,a broken clock,the railway station,an unusual map,the winter garden,two wooden boats".split(",")
-_TAILS = "before the storm.,in the spring of 1934.,without saying a word.,for the last time.,near New York City.".split(
-    ","
-)
+_TAILS = "before the storm.,in the spring of 1934.,without saying a word.,for the last time.,near New York City.".split(",")
 
 
 def make_lines(count, seed=0, longest=4):
@@ -63,9 +59,7 @@ def build_corpus(folder, train=200, valid=30, vocab_size=90):
     folder = Path(folder)
     for split, count, seed in (("train", train, 1), ("valid", valid, 2)):
         (folder / f"{split}.txt").write_text("\n".join(make_lines(count, seed)) + "\n")
-    (folder / "phrases.txt").write_text(
-        "new york city\nold captain\nthe railway station\nbroken clock\nnear new york\n"
-    )
+    (folder / "phrases.txt").write_text("new york city\nold captain\nthe railway station\nbroken clock\nnear new york\n")
     spm.SentencePieceTrainer.train(
         input=str(folder / "train.txt"), model_prefix=str(folder / "sp"), vocab_size=vocab_size, minloglevel=2
     )
@@ -100,17 +94,7 @@ def label_corpus(folder):
 
 def preprocess(train, valid, out, *options):
     """``fairseq-preprocess --only-source``."""
-    args = [
-        "--only-source",
-        "--trainpref",
-        str(train),
-        "--validpref",
-        str(valid),
-        "--destdir",
-        str(out),
-        "--workers",
-        "1",
-    ]
+    args = ["--only-source", "--trainpref", str(train), "--validpref", str(valid), "--destdir", str(out), "--workers", "1"]
     run([sys.executable, "-m", "fairseq_cli.preprocess", *args, *options], check=True)
 
 
@@ -292,11 +276,6 @@ def batches(task, cfg, split="train", epoch=1, num_workers=0, shuffle=True, **kw
     kwargs.setdefault("max_sentences", cfg.dataset.batch_size)
     kwargs.setdefault("max_tokens", cfg.dataset.max_tokens)
     iterator = task.get_batch_iterator(
-        task.dataset(split),
-        seed=cfg.common.seed,
-        num_workers=num_workers,
-        epoch=epoch,
-        disable_iterator_cache=True,
-        **kwargs,
+        task.dataset(split), seed=cfg.common.seed, num_workers=num_workers, epoch=epoch, disable_iterator_cache=True, **kwargs
     )
     return list(iterator.next_epoch_itr(shuffle=shuffle, set_dataset_epoch=shuffle))

@@ -73,11 +73,7 @@ def test_every_run_is_a_command_that_fairseq_takes(tmp_path):
             assert (args.corruption_rate, args.prediction_rate) == (int(corruption) / 100, int(prediction) / 100)
     assert found["pmi-15"].pmi_vocab == str(tmp_path / "my phrases.txt") and found["span-15"].bpe == "sentencepiece"
     # Table 4 of the paper: share of tokens that is [MASK], random, and the same
-    for name, expected in {
-        "same-5": (0.4, 0, 0.05),
-        "random-5": (0.35, 0.05, 0),
-        "80-10-10": (0.32, 0.04, 0.04),
-    }.items():
+    for name, expected in {"same-5": (0.4, 0, 0.05), "random-5": (0.35, 0.05, 0), "80-10-10": (0.32, 0.04, 0.04)}.items():
         args = found[name]
         shares = [args.corruption_rate * p for p in (args.random_token_prob, args.leave_unmasked_prob)]
         assert (args.corruption_rate - sum(shares), *shares) == pytest.approx(expected, abs=1e-4), name

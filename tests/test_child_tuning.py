@@ -157,10 +157,7 @@ def test_parameter_groups_and_parameters_without_gradient():
     one, two = parameters(), parameters()
     masking = build_masking("F", 0.3, "gradient", False, None)
     grouped = [{"params": two[:2]}, {"params": two[2:], "lr": 1e-2}]
-    a, b = (
-        build(ChildAdam, one, keyed(7, 0.3), masking, **ADAM),
-        build(ChildAdam, grouped, keyed(7, 0.3), masking, **ADAM),
-    )
+    a, b = (build(ChildAdam, one, keyed(7, 0.3), masking, **ADAM), build(ChildAdam, grouped, keyed(7, 0.3), masking, **ADAM))
     for update in range(3):
         for params, optimizer in ((one, a), (two, b)):
             for index, p in enumerate(params):
@@ -288,9 +285,7 @@ def test_theory_adam_shrinks_the_gradient_target_by_the_root_of_p():
     moved = {}
     for target in ("gradient", "update"):
         params = [torch.nn.Parameter(torch.zeros(n))]
-        optimizer = build(
-            ChildAdam, params, keyed(5, p), build_masking("F", p, target, False, None), lr=1.0, betas=(0.9, 0.9999)
-        )
+        optimizer = build(ChildAdam, params, keyed(5, p), build_masking("F", p, target, False, None), lr=1.0, betas=(0.9, 0.9999))
         for update in range(600 + steps):
             params[0].grad = torch.full((n,), 0.5)
             optimizer.step()

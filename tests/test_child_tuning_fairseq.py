@@ -33,11 +33,7 @@ def config(name="child_tuning_adam", **options):
             "optimizer": {"_name": name, **defaults, **options},
             "common": common,
             "optimization": {"lr": [1e-2], "update_freq": [1], "use_bmuf": False},
-            "distributed_training": {
-                "ddp_backend": "legacy_ddp",
-                "pipeline_model_parallel": False,
-                "distributed_world_size": 1,
-            },
+            "distributed_training": {"ddp_backend": "legacy_ddp", "pipeline_model_parallel": False, "distributed_world_size": 1},
         }
     )
 
@@ -45,8 +41,7 @@ def config(name="child_tuning_adam", **options):
 def write_mask(path, selected, names=NAMES, shapes=SHAPES, reserve_p=0.3, **manifest):
     tensors = {name: mask.numpy() for name, mask in zip(names, selected) if mask is not None}
     listed = [
-        {"name": name, "shape": list(shape), "covered": mask is not None}
-        for name, shape, mask in zip(names, shapes, selected)
+        {"name": name, "shape": list(shape), "covered": mask is not None} for name, shape, mask in zip(names, shapes, selected)
     ]
     maskfile.write(str(path), "mask", tensors, {"parameters": listed, "reserve_p": reserve_p, **manifest})
     return str(path)
@@ -120,9 +115,7 @@ def test_half_precision_resumes(mode, monkeypatch):
         train_mode(mode, params, optimizer, 2)
         if stop:
             saved = optimizer.state_dict()
-            if (
-                mode != "memory_efficient_fp16"
-            ):  # a checkpoint holds weights in half precision, the copy comes from them
+            if mode != "memory_efficient_fp16":  # a checkpoint holds weights in half precision, the copy comes from them
                 masters = optimizer.fp32_params
                 masters = list(masters.values()) if isinstance(masters, dict) else masters
                 copies = [x.detach().clone() for x in masters]

@@ -39,12 +39,7 @@ def test_help_has_examples(command, capsys):
         main([command, "--help"])
     assert error.value.code == 0
     text = capsys.readouterr().out
-    assert (
-        "usage: maskplugins" in text
-        and "example" in text
-        and f"  maskplugins {command} " in text
-        or command == "doctor"
-    )
+    assert "usage: maskplugins" in text and "example" in text and f"  maskplugins {command} " in text or command == "doctor"
     assert f"maskplugins {command}" in text.split("examples:\n" if "examples:\n" in text else "example:\n")[1]
 
 
@@ -65,9 +60,7 @@ def test_help_of_actions_has_examples(command, capsys):
 def test_help_tells_exit_statuses(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert "exit status: 0 done, 1 failed (one line on standard error says why), 2" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    assert "exit status: 0 done, 1 failed (one line on standard error says why), 2" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -84,23 +77,9 @@ def test_help_tells_exit_statuses(capsys):
         ((3, 12), {**NEW, "hydra-core": "1.0.7"}, {}, BROKEN, "needs hydra-core 1.3", "hydra-core==1.3.2"),
         ((3, 11), {**NEW, "numpy": "2.4.6"}, {}, NOTE, "--sample-break-mode eos", "numpy<2"),
         ((3, 10), {**OLD, "torch": "2.6.0"}, {}, BROKEN, "torch 2.6.0 is too old", "pip<24.1"),
-        (
-            (3, 11),
-            {**NEW, "sentencepiece": None},
-            {},
-            NOTE,
-            "sentencepiece is not installed",
-            "pip install sentencepiece",
-        ),
+        ((3, 11), {**NEW, "sentencepiece": None}, {}, NOTE, "sentencepiece is not installed", "pip install sentencepiece"),
         ((3, 11), NEW, {"torchaudio": "OSError"}, NOTE, "torchaudio None does not load", "pip uninstall torchaudio"),
-        (
-            (3, 11),
-            NEW,
-            {"fairseq": "ImportError: x"},
-            BROKEN,
-            "fairseq does not import: ImportError: x",
-            "--force-reinstall",
-        ),
+        ((3, 11), NEW, {"fairseq": "ImportError: x"}, BROKEN, "fairseq does not import: ImportError: x", "--force-reinstall"),
     ],
 )
 def test_known_conflicts(python, versions, failures, level, what, fix):
@@ -139,9 +118,7 @@ def test_completion_completes(tmp_path, capsys):
 
     def complete(*words):
         line = " ".join(f"'{word}'" for word in words)
-        code = (
-            f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _maskplugins; echo ${{COMPREPLY[@]}}"
-        )
+        code = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _maskplugins; echo ${{COMPREPLY[@]}}"
         return subprocess.run(["bash", "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
 
     assert complete("maskplugins", "ex") == ["export-hf"]

@@ -25,11 +25,7 @@ def test_unsupported_versions(versions, named):
 
 @pytest.mark.parametrize(
     "versions",
-    [
-        ((3, 10), "0.12.2", None, "2.7.0"),
-        ((3, 10), "0.12.2", None, "2.14.1"),
-        ((3, 11), None, "0.12.3.1", "2.13.0+cpu"),
-    ],
+    [((3, 10), "0.12.2", None, "2.7.0"), ((3, 10), "0.12.2", None, "2.14.1"), ((3, 11), None, "0.12.3.1", "2.13.0+cpu")],
 )
 def test_supported_versions(versions):
     assert check_versions(*versions) is None

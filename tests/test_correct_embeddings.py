@@ -110,8 +110,7 @@ def test_models_load_the_result(arch, tied):
     correct_checkpoint(state, Shares(0.4), len(dictionary) - 1, rows, head="follow" if tied else "untie")
     new = state["model"][EMBEDDING].clone()
     assert (
-        not torch.equal(new, source.state_dict()[EMBEDDING])
-        and getattr(source.args, "untie_weights_roberta", False) is not tied
+        not torch.equal(new, source.state_dict()[EMBEDDING]) and getattr(source.args, "untie_weights_roberta", False) is not tied
     )
     model = build(arch, dictionary, seed=3, untie_weights_roberta=not tied).eval()
     model.load_state_dict(state["model"])
@@ -164,10 +163,7 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ("odd.pt", lambda s: s["cfg"]["task"].update(mask_prob=7.0)),
         ("elsewhere.pt", lambda s: s["cfg"]["task"].update(data=str(tmp_path))),
         ("stripped.pt", lambda s: s.update(optimizer_history=[])),
-        (
-            "later.pt",
-            lambda s: (s["cfg"]["task"].update(mask_prob_final=0.2, max_update=9), s.pop("optimizer_history")),
-        ),
+        ("later.pt", lambda s: (s["cfg"]["task"].update(mask_prob_final=0.2, max_update=9), s.pop("optimizer_history"))),
         ("mae.pt", lambda s: s["model"].update({"mae_decoder.mask": torch.zeros(2)})),
         ("tied.pt", lambda s: s["model"].pop(HEAD)),
         ("none.pt", lambda s: s["model"].pop(EMBEDDING)),
@@ -195,10 +191,7 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ((damaged, out), "damaged.pt: can't read this checkpoint"),
         (("tuned.pt", out), "tuned.pt: its task, sentence_prediction, records no masking rates: give --mask-prob"),
         (("odd.pt", out), "odd.pt: the rates it records can't be read .*: give --mask-prob, --random-token-prob and"),
-        (
-            ("later.pt", out),
-            "later.pt: it does not say after how many updates its rates were to be read: give --mask-prob",
-        ),
+        (("later.pt", out), "later.pt: it does not say after how many updates its rates were to be read: give --mask-prob"),
         (("elsewhere.pt", out), "dict.txt: has 6 entries .*elsewhere.pt has .*: give --dict or --mask-index"),
         (("mae.pt", out), "mae.pt: was trained as MAE"),
         (("tied.pt", out, "--head", "untie"), "tied.pt: has no output projection of its own to untie: --head follow"),
@@ -209,10 +202,7 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ((source, out, "--mask-prob", "nan"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got nan"),
         ((source, out, "--random-token-prob", "0.95"), "^fairseq_maskplugins: --random.* at most 1, got 0.95"),
         ((source, out, "--mask-index", "5000"), "^fairseq_maskplugins: --mask-index must be a row of the embedding, 0"),
-        (
-            (source, out, "--mask-index", "1"),
-            "^fairseq_maskplugins: --mask-index must be another row than padding's, got 1",
-        ),
+        ((source, out, "--mask-index", "1"), "^fairseq_maskplugins: --mask-index must be another row than padding's, got 1"),
         (("latin.txt", out), "latin.txt: .*it is damaged, or not a checkpoint"),
         (("text.txt", out), "text.txt: .*it is damaged, or not a checkpoint"),
         ((source, out, "--pad-index", "-1"), "^fairseq_maskplugins: --pad-index must be a row of the embedding, 0"),

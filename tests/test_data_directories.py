@@ -69,14 +69,7 @@ def test_rows_are_drawn_without_repetition():
 
     one, two = Data([4, 90, 5, 6, 7]), Data([3, 3, 91])
     found = _choose_rows(argparse.Namespace(rows=6, seed=1, split="train"), [one, two], 50)
-    assert sorted((d is two, i) for d, i in found) == [
-        (False, 0),
-        (False, 2),
-        (False, 3),
-        (False, 4),
-        (True, 0),
-        (True, 1),
-    ]
+    assert sorted((d is two, i) for d, i in found) == [(False, 0), (False, 2), (False, 3), (False, 4), (True, 0), (True, 1)]
     assert found[:3] == _choose_rows(argparse.Namespace(rows=3, seed=1, split="train"), [one, two], 50)
     assert found != _choose_rows(argparse.Namespace(rows=6, seed=2, split="train"), [one, two], 50)
     with pytest.raises(UsageError, match="at most the rows of train that the model takes, 6, got 7"):
@@ -108,9 +101,7 @@ def test_pmi_stats_takes_one(shards, corpus):
 def test_a_directory_that_is_missing(corpus, tmp_path):
     log = harness.train(f"{corpus / 'bin'}:{tmp_path / 'nowhere'}", tmp_path / "run", check=False)
     last = log.text.splitlines()[-1]
-    assert log.returncode == 1 and last.startswith(
-        f"fairseq_maskplugins: the data directory '{tmp_path / 'nowhere'}' of"
-    )
+    assert log.returncode == 1 and last.startswith(f"fairseq_maskplugins: the data directory '{tmp_path / 'nowhere'}' of")
     assert last.endswith("does not exist") and "Traceback" not in log.text
 
 
@@ -146,7 +137,5 @@ def test_fill_mask_names_a_fine_tuned_checkpoint(corpus, tmp_path):
     harness.train(corpus / "bin", tmp_path / "run", "--max-update", 1, base=base)
     path = tmp_path / "run" / "checkpoint_last.pt"
     for data in (corpus / "bin", corpus / "bin" / "input0"):
-        with pytest.raises(
-            UsageError, match="must be a checkpoint of a masked language model, .* sentence_prediction$"
-        ):
+        with pytest.raises(UsageError, match="must be a checkpoint of a masked language model, .* sentence_prediction$"):
             main(["fill-mask", str(path), str(data), "a <mask>"])

@@ -19,12 +19,7 @@ def masks_by_id(task, batches, rates=None):
     found = {}
     for batch in batches:
         sample = task.mask_batch(batch, rates or task.schedule.start)
-        rows = zip(
-            sample["id"].tolist(),
-            sample["net_input"]["src_tokens"],
-            sample["target"],
-            sample["net_input"]["src_lengths"],
-        )
+        rows = zip(sample["id"].tolist(), sample["net_input"]["src_tokens"], sample["target"], sample["net_input"]["src_lengths"])
         for index, source, target, length in rows:
             found.setdefault(index, []).append((source[:length].tolist(), target[:length].tolist()))
     return found
@@ -126,9 +121,7 @@ def test_max_tokens_counts_copies(data_bin):
     assert max(len(batch["id"]) for batch in found) == 500 // (4 * 32)
     with pytest.raises(ValueError, match="train: no row is as short as .*--max-tokens allow; the shortest has "):
         harness.batches(task, cfg, max_sentences=None, max_tokens=1, max_positions=1, ignore_invalid_inputs=True)
-    with pytest.raises(
-        ValueError, match="--max-tokens must hold the longest row of .*train, 32 tokens in 4 copies, got 100"
-    ):
+    with pytest.raises(ValueError, match="--max-tokens must hold the longest row of .*train, 32 tokens in 4 copies, got 100"):
         harness.batches(task, cfg, max_sentences=None, max_tokens=100)
 
 
@@ -139,9 +132,7 @@ def test_shorten_method(method, data_bin):
     epochs = []
     for epoch in (1, 2):
         found = harness.batches(task, cfg, epoch=epoch, num_workers=1)
-        epochs.append(
-            {i: row[: int(n)].tolist() for b in found for i, row, n in zip(b["id"].tolist(), *b["net_input"].values())}
-        )
+        epochs.append({i: row[: int(n)].tolist() for b in found for i, row, n in zip(b["id"].tolist(), *b["net_input"].values())})
     longest = max(map(len, epochs[0].values()))
     assert longest > 10 if method == "none" else longest == 10  # <s> included
     assert (epochs[0] != epochs[1]) == (method == "random_crop")
@@ -149,9 +140,7 @@ def test_shorten_method(method, data_bin):
 
 def test_several_data_directories(corpus, tmp_path):
     """Epoch e reads directory (e - 1) mod N, and old shards are let go."""
-    harness.preprocess(
-        corpus / "valid.sp", corpus / "valid.sp", tmp_path / "two", "--srcdict", corpus / "bin" / "dict.txt"
-    )
+    harness.preprocess(corpus / "valid.sp", corpus / "valid.sp", tmp_path / "two", "--srcdict", corpus / "bin" / "dict.txt")
     task, cfg = harness.make_task(f"{corpus / 'bin'}:{tmp_path / 'two'}")
     sizes = []
     for epoch in (1, 2, 3):

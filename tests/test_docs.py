@@ -80,25 +80,16 @@ def test_wrong_commands_are_found(command, said, monkeypatch, capsys):
 def test_no_block_is_forgotten():
     """Every block is one of these; commands that are only indented would be run by nobody."""
     wrong = [
-        f"{block.place}: {block.language}"
-        for block in doc_pages.all_blocks()
-        if block.language not in ("bash", "python", "")
+        f"{block.place}: {block.language}" for block in doc_pages.all_blocks() if block.language not in ("bash", "python", "")
     ]
     assert wrong == []
     shown = [
-        block.place
-        for block in doc_pages.all_blocks("")
-        if re.search(r"^(\$ |fairseq-|maskplugins |pip )", block.text, re.M)
+        block.place for block in doc_pages.all_blocks("") if re.search(r"^(\$ |fairseq-|maskplugins |pip )", block.text, re.M)
     ]
     assert shown == [], "commands in a block without a language"
 
 
-NO_METHODS = {
-    "checkpoints",
-    "cli",
-    "ranks",
-    "saving",
-}  # what serves all methods; described in docs/ and in pages of their own
+NO_METHODS = {"checkpoints", "cli", "ranks", "saving"}  # what serves all methods; described in docs/ and in pages of their own
 METHODS = sorted({path.parent.name for path in harness.USER_DIR.glob("*/README.md")} - NO_METHODS)
 
 
@@ -125,12 +116,7 @@ def test_flags_in_the_tables_exist():
     from fairseq.models.roberta import model
     from fairseq.tasks import masked_lm
 
-    files = [
-        *harness.USER_DIR.rglob("*.py"),
-        *(harness.ROOT / "examples").rglob("*.py"),
-        model.__file__,
-        masked_lm.__file__,
-    ]
+    files = [*harness.USER_DIR.rglob("*.py"), *(harness.ROOT / "examples").rglob("*.py"), model.__file__, masked_lm.__file__]
     code = "\n".join(open(file, encoding="utf-8").read() for file in files)
     wrong, seen = [], 0
     for page in doc_pages.find_pages():

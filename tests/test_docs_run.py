@@ -14,8 +14,7 @@ SHRINK = (
     "--max-positions 128 --max-update 2 --batch-size 4 --update-freq 1 --num-workers 0 --log-interval 1 --log-format json"
 ).split()
 SMALL = (
-    "checkpoint.save_dir=elsewhere optimization.max_update=2 dataset.batch_size=4 dataset.num_workers=0 "
-    "common.log_format=json"
+    "checkpoint.save_dir=elsewhere optimization.max_update=2 dataset.batch_size=4 dataset.num_workers=0 common.log_format=json"
 ).split()
 
 
@@ -26,10 +25,7 @@ def start(module, words, folder):
 
 def use_world(words, folder):
     """Files of a page's own that are not here: the world's stand in for them."""
-    inputs = {
-        "--finetune-from-model": "checkpoints/checkpoint_best.pt",
-        "--restore-file": "checkpoints/checkpoint_best.pt",
-    }
+    inputs = {"--finetune-from-model": "checkpoints/checkpoint_best.pt", "--restore-file": "checkpoints/checkpoint_best.pt"}
     inputs.update({"--sentencepiece-model": "sp.model", "--pmi-vocab": "phrases.txt"})
     found = list(words)
     for place, word in enumerate(words):
@@ -85,9 +81,7 @@ def world(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     links = {"data-bin": corpus / "bin", "fairseq_maskplugins": harness.USER_DIR, "examples": harness.ROOT / "examples"}
     links.update({name: corpus / name for name in ("sp.model", "phrases.txt", "train.txt", "train.sp", "valid.sp")})
-    links.update(
-        {"dict.txt": corpus / "bin" / "dict.txt", "train.bpe": corpus / "train.sp", "valid.bpe": corpus / "valid.sp"}
-    )
+    links.update({"dict.txt": corpus / "bin" / "dict.txt", "train.bpe": corpus / "train.sp", "valid.bpe": corpus / "valid.sp"})
     for name, target in links.items():
         (folder / name).symlink_to(target)
     (folder / "corpus").mkdir()

@@ -9,16 +9,12 @@ import pytest
 import torch
 from fairseq import options as fairseq_options
 
-SIZES = dict(
-    encoder_layers=3, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2, max_positions=9
-)
+SIZES = dict(encoder_layers=3, encoder_embed_dim=16, encoder_ffn_embed_dim=24, encoder_attention_heads=2, max_positions=9)
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location(
-        "droptoken_example", harness.ROOT / "examples" / "droptoken" / "run.py"
-    )
+    spec = importlib.util.spec_from_file_location("droptoken_example", harness.ROOT / "examples" / "droptoken" / "run.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -41,8 +37,6 @@ def test_model_has_the_sizes_of_the_checkpoint(example, tmp_path, prenorm, norm,
 def test_files_of_a_pretrained_model_come_together(example, tmp_path, monkeypatch):
     (tmp_path / "c.pt").touch()
     monkeypatch.setattr(sys, "argv", ["run.py", "--out", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "c.pt")])
-    with pytest.raises(
-        SystemExit, match="--sentencepiece-model: a pretrained model takes all of --checkpoint, .* got none"
-    ):
+    with pytest.raises(SystemExit, match="--sentencepiece-model: a pretrained model takes all of --checkpoint, .* got none"):
         example.main()
     assert not (tmp_path / "out").exists()

@@ -50,9 +50,7 @@ def load(path):
 def test_command_is_taken(script, rest, tmp_path, monkeypatch, capsys):
     words = [word for word in shlex.split(rest.replace("$run", "uniform-15"), comments=True) if word != "..."]
     if script == "finetune/benchmark.py" and "--data" not in words:  # one of which only the end is shown
-        words[1:1] = (
-            "--data GLUE --out OUT --checkpoint model.pt --dict dict.txt --sentencepiece-model sp.model".split()
-        )
+        words[1:1] = "--data GLUE --out OUT --checkpoint model.pt --dict dict.txt --sentencepiece-model sp.model".split()
     at = words.index("--") if "--" in words else len(words)
     words[at:at] = [word for word in DRY[script] if word != "--dry-run" or "--dry-run" not in words]
     monkeypatch.chdir(tmp_path)

@@ -111,9 +111,7 @@ def test_a_full_disk_while_a_run_saves(data_bin, whole, tmp_path):
     harness.train(data_bin, tmp_path, *OPTIONS, "--max-update", 2)
     half = os.path.getsize(whole[4]) // 2
     status, text = run(harness.train_command(data_bin, tmp_path, *OPTIONS), partial(limit_files, half))
-    said = (
-        f"fairseq_maskplugins: {tmp_path}/checkpoint_1_4.pt: can't write the checkpoint: File too large; the previous"
-    )
+    said = f"fairseq_maskplugins: {tmp_path}/checkpoint_1_4.pt: can't write the checkpoint: File too large; the previous"
     assert status == 1 and "Traceback" not in text and text.strip().splitlines()[-1] == f"{said} one is intact"
     check(tmp_path, whole)
     assert update_of(tmp_path / "checkpoint_last.pt") == 2

@@ -43,9 +43,7 @@ def dry_run(capsys, *words):
 
 def test_glue_is_run_with_the_published_settings(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = dry_run(
-        capsys, "glue", "--data", "GLUE", "--out", "out", "--sentencepiece-model", "sp.model", "--seeds", "1", "2"
-    )
+    text = dry_run(capsys, "glue", "--data", "GLUE", "--out", "out", "--sentencepiece-model", "sp.model", "--seeds", "1", "2")
     found = list(trainings(text))
     assert len(found) == 16 and not list(tmp_path.iterdir())
     tasks = [Path(args.data).parent.parent.name for args in found]
@@ -63,8 +61,7 @@ def test_glue_is_run_with_the_published_settings(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "method, optimizer, arch",
-    [("F", "child_tuning_adam", "roberta_large"), ("droptoken", "adam", "droptoken_roberta_large")],
+    "method, optimizer, arch", [("F", "child_tuning_adam", "roberta_large"), ("droptoken", "adam", "droptoken_roberta_large")]
 )
 def test_methods_change_the_command(capsys, method, optimizer, arch):
     gpt2 = ["--bpe", "gpt2", "--gpt2-encoder-json", "e.json", "--gpt2-vocab-bpe", "v.bpe"]
@@ -96,8 +93,7 @@ def test_clue_counts_epochs(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, message",
-    [(["WNLI"], "TASK must be among .*glue, clue, got WNLI"), (["RTE"], "give the checkpoint's tokenizer")],
+    "words, message", [(["WNLI"], "TASK must be among .*glue, clue, got WNLI"), (["RTE"], "give the checkpoint's tokenizer")]
 )
 def test_bad_input_is_named(capsys, words, message):
     with pytest.raises(SystemExit):
@@ -111,9 +107,7 @@ def test_a_dry_run_needs_no_files(capsys, tmp_path, monkeypatch):
     benchmark.main(words.split())
     text = capsys.readouterr().out
     assert f"# {tmp_path / 'm.pt'} is not here: for --arch ARCH put" in text
-    assert (
-        text.count(" --arch ARCH ") == 1 + 6 and text.count(" --arch droptoken_ARCH ") == 3 and not os.listdir(tmp_path)
-    )
+    assert text.count(" --arch ARCH ") == 1 + 6 and text.count(" --arch droptoken_ARCH ") == 3 and not os.listdir(tmp_path)
 
 
 def test_folders_that_are_looked_for_are_named(capsys, tmp_path):
@@ -180,26 +174,8 @@ def test_from_files_to_a_table(corpus, checkpoint, tmp_path, monkeypatch, capsys
         Path(log).write_text(harness.run(command, check=True).stdout)
 
     monkeypatch.setattr(recipe, "call", call)
-    words = [
-        "CoLA",
-        "STS-B",
-        "TNEWS",
-        "--data",
-        tmp_path / "GLUE",
-        "--out",
-        tmp_path / "out",
-        "--checkpoint",
-        checkpoint,
-    ]
-    words += [
-        "--dict",
-        corpus / "bin" / "dict.txt",
-        "--sentencepiece-model",
-        corpus / "sp.model",
-        "--seeds",
-        1,
-        "--cpu",
-    ]
+    words = ["CoLA", "STS-B", "TNEWS", "--data", tmp_path / "GLUE", "--out", tmp_path / "out", "--checkpoint", checkpoint]
+    words += ["--dict", corpus / "bin" / "dict.txt", "--sentencepiece-model", corpus / "sp.model", "--seeds", 1, "--cpu"]
     words = [str(word) for word in [*words, "--", *TOY]]
     benchmark.main(words)
     assert len(started) == 3

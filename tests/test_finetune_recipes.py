@@ -62,9 +62,7 @@ def test_from_text_to_a_table(prepared, tmp_path, monkeypatch):
 
 def test_the_command_itself_runs(prepared, tmp_path):
     done = harness.run([sys.executable, FOLDER / "run.py", prepared, tmp_path, "--seeds", 1, "--dry-run"], check=True)
-    assert (
-        done.stdout.startswith("cd ") and done.stdout.count("fairseq_cli.train") == 6 and not list(tmp_path.iterdir())
-    )
+    assert done.stdout.startswith("cd ") and done.stdout.count("fairseq_cli.train") == 6 and not list(tmp_path.iterdir())
 
 
 # GLUE's files as they are distributed, with | for TAB: a row, one with an open quote, one without a label or cut off
@@ -105,12 +103,7 @@ CLUE = {
         {"sentence1": "甲", "sentence2": "乙", "label": "-"},
     ],
     "OCNLI": [
-        {
-            "level": "medium",
-            "sentence1": "身上裹一件工厂发的棉大衣",
-            "sentence2": "身上穿着衣服",
-            "label": "entailment",
-        },
+        {"level": "medium", "sentence1": "身上裹一件工厂发的棉大衣", "sentence2": "身上穿着衣服", "label": "entailment"},
         {"level": "easy", "sentence1": "没有", "sentence2": "有", "label": "contradiction"},
         {"level": "easy", "sentence1": "甲", "sentence2": "乙", "label": "-"},
     ],
@@ -181,9 +174,7 @@ def test_tasks_in_their_own_layout(task, tmp_path, monkeypatch):
     # what is written can be read again
     assert list(tasks.read_glue(out / "dev.tsv", "SST-2" if texts == 1 else "RTE")) == rows
     if task in CLUE:  # characters
-        assert (out / "train.input0").read_text(encoding="utf-8").splitlines()[0] == " ".join(
-            rows[0][0][0].replace(" ", "")
-        )
+        assert (out / "train.input0").read_text(encoding="utf-8").splitlines()[0] == " ".join(rows[0][0][0].replace(" ", ""))
     assert json.loads((out / "prepared.json").read_text())["rows"] == 2
 
 

@@ -55,9 +55,7 @@ class Classifier(torch.nn.Module):
         x = self.twice(torch.tanh(self.twice(x))) * self.free
         pooled = (x * keep).sum(1) / keep.sum(1)
         out = self.head(pooled)
-        return (
-            torch.cat([out, torch.nn.functional.linear(self.back(pooled), self.embed.weight)], 1) if self.tied else out
-        )
+        return torch.cat([out, torch.nn.functional.linear(self.back(pooled), self.embed.weight)], 1) if self.tied else out
 
 
 def toy(tied=False, count=12):
@@ -190,13 +188,10 @@ def test_fisher_select_show_and_training(data_bin, checkpoint, tmp_path):
 
     # two ranks write the same mask
     port = harness.free_port()
-    shared = (
-        "--distributed-world-size 2 --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp".split()
-    )
+    shared = "--distributed-world-size 2 --distributed-no-spawn --distributed-backend gloo --ddp-backend legacy_ddp".split()
     shared += ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--mask", tmp_path / "two", "--reserve-p", 0.3]
     ranks = [
-        Forked(fisher_command(data_bin, *restore, *shared, "--distributed-rank", rank), cwd=harness.ROOT)
-        for rank in range(2)
+        Forked(fisher_command(data_bin, *restore, *shared, "--distributed-rank", rank), cwd=harness.ROOT) for rank in range(2)
     ]
     assert [process.wait(timeout=200) for process in ranks] == [0, 0], ranks[0].read() + ranks[1].read()
     mask_manifest, one = maskfile.read(str(mask), "mask")
@@ -208,10 +203,7 @@ def test_fisher_select_show_and_training(data_bin, checkpoint, tmp_path):
     # another share from the same values; a table and a plot
     from fairseq_maskplugins.cli import main
 
-    assert (
-        main(["fisher", "select", "--fisher", str(values), "--reserve-p", "0.1", "--mask", str(tmp_path / "small")])
-        == 0
-    )
+    assert main(["fisher", "select", "--fisher", str(values), "--reserve-p", "0.1", "--mask", str(tmp_path / "small")]) == 0
     _, small = maskfile.read(str(tmp_path / "small"), "mask")
     assert all((one[name] | ~small[name]).all() for name in one)  # the top tenth lies in the top three
     assert main(["fisher", "show", "--mask", str(mask), "--png", str(tmp_path / "shares.png")]) == 0

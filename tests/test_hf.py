@@ -76,12 +76,8 @@ def test_names_of_2019(tmp_path):
         for kind in ("weight", "bias"):
             at = f"encoder.sentence_encoder.layers.{layer}.self_attn."
             old[f"{at}in_proj_{kind}"] = torch.cat([old.pop(f"{at}{part}_proj.{kind}") for part in "qkv"])
-    old = {
-        n.replace("layernorm_embedding", "emb_layer_norm").replace("encoder.", "decoder.", 1): t for n, t in old.items()
-    }
-    write_folder(
-        str(tmp_path / "hf"), export_checkpoint(dict(model=old, args=model.args), dictionary.symbols, None).files
-    )
+    old = {n.replace("layernorm_embedding", "emb_layer_norm").replace("encoder.", "decoder.", 1): t for n, t in old.items()}
+    write_folder(str(tmp_path / "hf"), export_checkpoint(dict(model=old, args=model.args), dictionary.symbols, None).files)
     assert_same_logits(model, load(AutoModelForMaskedLM, tmp_path / "hf"), make_rows(dictionary, (9, 5)))
 
 
@@ -170,10 +166,7 @@ def test_dictionary_of_a_foreign_tokenizer():
     symbols, order = plan_dictionary(vocab, 8, specials)
     assert symbols == ["<s>", "<pad>", "</s>", "<unk>", "the", "##s", "madeupword0007", "<mask>"]
     assert order == [2, 0, 3, 1, 5, 6, 7, 4]
-    for change, text in (
-        ({"<mask>": None}, "must have a token for <mask>"),
-        ({"<mask>": "[UNK]"}, "five different ones"),
-    ):
+    for change, text in (({"<mask>": None}, "must have a token for <mask>"), ({"<mask>": "[UNK]"}, "five different ones")):
         with pytest.raises(UsageError, match=text):
             plan_dictionary(vocab, 8, {**specials, **change})
 
@@ -188,27 +181,12 @@ def test_dictionary_of_a_foreign_tokenizer():
         ("roberta_base", dict(encoder_learned_pos=False), {}, "must hold encoder.*embed_positions.weight"),
         ("roberta_base", {}, {"encoder.strange": torch.zeros(2)}, "holds encoder.strange, for which"),
         ("roberta_base", {}, {"encoder.lm_head.bias": None}, "holds no encoder.lm_head.bias"),
-        (
-            "roberta_base",
-            {},
-            {"encoder.sentence_encoder.layers.1.fc1.weight": None},
-            "holds no encoder.*layers.1.fc1.weight",
-        ),
+        ("roberta_base", {}, {"encoder.sentence_encoder.layers.1.fc1.weight": None}, "holds no encoder.*layers.1.fc1.weight"),
         ("roberta_base", {}, {"encoder_attention_heads": None}, "does not record encoder_attention_heads"),
-        (
-            "roberta_base",
-            {},
-            {"encoder_attention_heads": 0},
-            "encoder_attention_heads must divide the width, 16, got 0",
-        ),
+        ("roberta_base", {}, {"encoder_attention_heads": 0}, "encoder_attention_heads must divide the width, 16, got 0"),
         ("roberta_base", {}, {"encoder_attention_heads": "2"}, "must divide the width, 16, got '2'"),
         ("roberta_base", {}, {"dropout": 2.0}, r"dropout must be a number in \[0, 1\], got 2.0"),
-        (
-            "roberta_base",
-            {},
-            {"attention_dropout": "none"},
-            r"attention_dropout must be a number in \[0, 1\], got 'none'",
-        ),
+        ("roberta_base", {}, {"attention_dropout": "none"}, r"attention_dropout must be a number in \[0, 1\], got 'none'"),
     ],
 )
 def test_what_cannot_be_represented_is_refused_by_name(arch, options, change, text):
@@ -238,10 +216,7 @@ def test_heads_are_chosen_and_refused_by_name():
         (dict(head="two"), "inner width of head two must be the model's, 16, got 5"),
         (dict(head="one", labels=["a", "b"]), "--labels must name 3 classes"),
         (dict(head="one", labels=list("abcd"), asked=True), "--labels must name 3 classes, each once, got 4"),
-        (
-            dict(masked_lm=True, labels=list("abc"), asked=True),
-            "--labels names the classes of a head, and the masked-LM",
-        ),
+        (dict(masked_lm=True, labels=list("abc"), asked=True), "--labels names the classes of a head, and the masked-LM"),
     ):
         with pytest.raises(UsageError, match=text):
             export_checkpoint(state, dictionary.symbols, None, **arguments)
@@ -276,10 +251,7 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
         ),
         (["export-hf", "model.pt", "out", "--dict", "dict.txt"], "--bpe must be sentencepiece or gpt2, got None"),
         (["export-hf", "model.pt", "out", *plain[1:], *SP[:2]], "--sentencepiece-model is needed"),
-        (
-            ["export-hf", "model.pt", "out", *plain[1:], *SP, "no.model"],
-            "no.model: can't read it .*give --sentencepiece-model",
-        ),
+        (["export-hf", "model.pt", "out", *plain[1:], *SP, "no.model"], "no.model: can't read it .*give --sentencepiece-model"),
         (
             ["export-hf", "model.pt", "out", *plain[1:], *SP, "dict.txt"],
             "--sentencepiece-model dict.txt: is no sentencepiece model",
@@ -302,10 +274,7 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
         ({"num_hidden_layers": 4}, "hf/model.safetensors: holds no roberta.encoder.layer.3"),
         ({"hidden_act": "swish"}, "hf/config.json: hidden_act must be gelu or .*, got swish"),
         ({"hidden_dropout_prob": "none"}, "hf/model.safetensors: does not fit config.json: ValueError: .*none"),
-        (
-            {"fairseq_maskplugins": {"dictionary_rows": 999}},
-            "hf/model.safetensors: does not fit config.json: IndexError",
-        ),
+        ({"fairseq_maskplugins": {"dictionary_rows": 999}}, "hf/model.safetensors: does not fit config.json: IndexError"),
         ("cut", "hf/model.safetensors: can't read it: "),
         ("nan", "hf: roberta.embeddings.LayerNorm.bias holds NaN or infinite values"),
     ],

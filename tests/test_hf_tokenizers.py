@@ -49,9 +49,7 @@ def train_pieces(corpus, kind, **options):
 
     model = io.BytesIO()
     lines = (corpus / "train.txt").read_text().splitlines()
-    spm.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, model_type=kind, minloglevel=2, **options
-    )
+    spm.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, model_type=kind, minloglevel=2, **options)
     return model.getvalue()
 
 

@@ -99,22 +99,14 @@ def test_a_bad_value_ends_in_our_line(corpus, tmp_path):
     [
         ("pmi_cpu", "bpe.sentencepiece_model", "--bpe sentencepiece needs --sentencepiece-model"),
         # Hydra 1.3 takes what is left open for none, Hydra 1.0 does not
-        (
-            "pmi_cpu",
-            "task.pmi_vocab",
-            ("--masker pmi needs --pmi-vocab", "task.pmi_vocab must have a value, and is ???"),
-        ),
+        ("pmi_cpu", "task.pmi_vocab", ("--masker pmi needs --pmi-vocab", "task.pmi_vocab must have a value, and is ???")),
         ("decoupled_mlm_cpu", "task.data", "the data directory is missing: give one, or several joined by ':'"),
     ],
 )
 def test_what_a_file_leaves_open_is_named(name, left_open, said, corpus, tmp_path):
     log = hydra(name, corpus, tmp_path / "run", f"{left_open}='???'", check=False)
     assert log.returncode == 1 and "Traceback" not in log.text, log.text[-3000:]
-    lines = [
-        line[len("fairseq_maskplugins: ") :]
-        for line in log.text.splitlines()
-        if line.startswith("fairseq_maskplugins: ")
-    ]
+    lines = [line[len("fairseq_maskplugins: ") :] for line in log.text.splitlines() if line.startswith("fairseq_maskplugins: ")]
     assert len(lines) == 1 and lines[0].startswith(said), log.text[-3000:]
 
 

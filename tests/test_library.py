@@ -109,10 +109,7 @@ def make_tokenizer(kind):
     from transformers import PreTrainedTokenizerFast
 
     mark, inner = {"wordpiece": ("", "##"), "bytes": ("\u0120", ""), "sentencepiece": ("\u2581", "")}[kind]
-    words = [mark + word for word in "the old captain saw a ship in new york and sang".split()] + [
-        inner + "s",
-        inner + "ing",
-    ]
+    words = [mark + word for word in "the old captain saw a ship in new york and sang".split()] + [inner + "s", inner + "ing"]
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "[unused0]"]
     vocab = {entry: number for number, entry in enumerate(entries)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
@@ -162,14 +159,7 @@ def test_masks_are_those_of_the_task(data_bin, rates):
     tokens, ids = sample["net_input"]["src_tokens"], sample["id"]
     for given in (tokens, tokens.numpy()):
         batch = mask_batch(
-            given,
-            masker,
-            Rates(*rates),
-            task.cfg.seed,
-            3,
-            ids,
-            random_token_prob=0.2,
-            ignore_index=task.dictionary.pad(),
+            given, masker, Rates(*rates), task.cfg.seed, 3, ids, random_token_prob=0.2, ignore_index=task.dictionary.pad()
         )
         assert torch.equal(batch.source, masked["net_input"]["src_tokens"])
         assert torch.equal(batch.target, masked["target"])
@@ -189,16 +179,12 @@ def test_example_trains_with_transformers(tmp_path):
     text = "the old captains saw a ship in new york and sang"
     dataset = [{"input_ids": tokenizer(text)["input_ids"], "idx": i} for i in range(12)]
     batch = collator(dataset[:4])
-    assert (
-        batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape and len(batch["labels"]) == 8
-    )
+    assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape and len(batch["labels"]) == 8
     assert torch.equal(collator(dataset[2:3])["input_ids"], batch["input_ids"][4:6])
     predicted = batch["labels"] != -100
     assert (batch["input_ids"][predicted] == tokenizer.mask_token_id).all() and predicted.any()
     model = BertForMaskedLM(
-        BertConfig(
-            vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-        )
+        BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     )
     before = copy.deepcopy(model.state_dict())
     arguments = TrainingArguments(

@@ -174,17 +174,13 @@ def test_checkpoints_to_and_from_roberta(arch, caplog):
 
 def test_checkpoint_fine_tunes_as_plain_roberta(corpus, tmp_path):
     options = "--arch mae_roberta_base --max-update 2 --mask-prob 0.5".split()
-    stock = (
-        "--task masked_lm --criterion masked_lm --tokens-per-sample 32 --sample-break-mode none --batch-size 8".split()
-    )
+    stock = "--task masked_lm --criterion masked_lm --tokens-per-sample 32 --sample-break-mode none --batch-size 8".split()
     harness.train(corpus / "bin", tmp_path / "mae", *options, base=harness.TINY + stock)
     source = tmp_path / "mae" / "checkpoint_last.pt"
     options = ["--max-update", 1, "--lr", 0, "--finetune-from-model", source]
     log = harness.train(corpus / "bin", tmp_path / "tuned", *options, base=harness.TINY + harness.LABELLED)
     before, after = (harness.load_weights(tmp_path / name / "checkpoint_last.pt") for name in ("mae", "tuned"))
-    assert all(
-        torch.equal(after[name], before[name]) for name in before if not name.startswith("encoder.regression_head.")
-    )
+    assert all(torch.equal(after[name], before[name]) for name in before if not name.startswith("encoder.regression_head."))
     # pretraining goes on with the same decoder only
     options = "--arch mae_roberta_base --max-update 4 --decoder-layers 3 --finetune-from-model".split() + [source]
     log = harness.train(corpus / "bin", tmp_path / "other", *options, base=harness.TINY + stock, check=False)

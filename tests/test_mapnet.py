@@ -99,10 +99,7 @@ def test_normalised_weights_have_the_theorems_variance(capsys):
     uniform, proportional = variance(torch.ones(n)), variance(f)
     raw = variance(f, normalise=False)
     with capsys.disabled():
-        print(
-            f"\nvariance: uniform {uniform[0]:.4f} proportional {proportional[0]:.4f} not normalised {raw[0]:.4f}",
-            end="",
-        )
+        print(f"\nvariance: uniform {uniform[0]:.4f} proportional {proportional[0]:.4f} not normalised {raw[0]:.4f}", end="")
     assert proportional[0] < uniform[0] / 4 < uniform[0] < raw[0]
     assert proportional[1] == pytest.approx(float(f.mean()), rel=0.03)
 

@@ -126,9 +126,7 @@ def test_weighted_loss_equals_a_loop(parts):
             assert len(inside) and inside.min() > outside.max()
 
 
-@pytest.mark.parametrize(
-    "rates", ["--corruption-rate 0.2 --prediction-rate 0.5", "--corruption-rate 0.5 --prediction-rate 0.2"]
-)
+@pytest.mark.parametrize("rates", ["--corruption-rate 0.2 --prediction-rate 0.5", "--corruption-rate 0.5 --prediction-rate 0.2"])
 def test_separate_rates(data_bin, rates):
     """Above: copies with disjoint predicted sets; below: a part of what is corrupted. The logs say what was asked."""
     task, model, criterion, batch = build(data_bin, *rates.split())
@@ -215,9 +213,7 @@ def test_shared_embeddings_are_not_trained_by_the_proposer(data_bin):
     tokens = batch["net_input"]["src_tokens"]
     criterion.propose(model, tokens, tokens > 3)[:, 1].sum().backward()
     assert all(p.grad is None for p in model.parameters()) and criterion.proposer.adapt.weight.grad is not None
-    assert sum(p.numel() for p in criterion.parameters()) < sum(
-        p.numel() for p in build(data_bin, *RATES)[2].parameters()
-    )
+    assert sum(p.numel() for p in criterion.parameters()) < sum(p.numel() for p in build(data_bin, *RATES)[2].parameters())
 
 
 def test_max_tokens_counts_both_masks(data_bin):

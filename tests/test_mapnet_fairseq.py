@@ -27,8 +27,7 @@ def test_resume_restores_the_proposer_and_its_optimizer_state(trained, data_bin,
     rest = harness.train(data_bin, tmp_path, *MAPNET, *STEPS)
     assert rest.losses() == {update: log.losses()[update] for update in (3, 4)}
     one, other, start = (
-        load(path)
-        for path in (folder / "checkpoint_1_4.pt", tmp_path / "checkpoint_1_4.pt", folder / "checkpoint_1_2.pt")
+        load(path) for path in (folder / "checkpoint_1_4.pt", tmp_path / "checkpoint_1_4.pt", folder / "checkpoint_1_2.pt")
     )
     assert all(torch.equal(one["criterion"][name], other["criterion"][name]) for name in one["criterion"])
     assert any(not torch.equal(one["criterion"][name], start["criterion"][name]) for name in one["criterion"])
@@ -54,9 +53,7 @@ def test_metrics_are_logged(trained):
     names = "loss unweighted_loss preference_loss preference_accuracy proposal_entropy effective_sample_size".split()
     assert set(names) | {"clipped_weights", "proposed_decile_1", "corruption_rate"} <= step.keys()
     assert 0 < step["proposal_entropy"] <= 1 and 0 < step["effective_sample_size"] <= 1
-    assert (
-        log.valid and not any("preference" in name for name in log.valid[-1]) and 0 < log.valid[-1]["valid_loss"] < 50
-    )
+    assert log.valid and not any("preference" in name for name in log.valid[-1]) and 0 < log.valid[-1]["valid_loss"] < 50
 
 
 def test_checkpoint_fine_tunes_without_the_criterion(trained, data_bin, tmp_path):
@@ -82,10 +79,7 @@ def test_ranks_with_nothing_to_predict(tmp_path):
     """Rows of <unk> alone have no maskable token: in most steps one rank or the other has nothing, at the end one has no
     batch at all. Nothing hangs, the ranks stay equal, and the logs are those of one rank with the same batches."""
     words = "aa bb cc dd ee ff gg hh".split()
-    lines = [
-        " ".join(words[i % 8 :] + words[: i % 8]) if i % 2 else " ".join(f"u{i}x{j}" for j in range(8))
-        for i in range(9)
-    ]
+    lines = [" ".join(words[i % 8 :] + words[: i % 8]) if i % 2 else " ".join(f"u{i}x{j}" for j in range(8)) for i in range(9)]
     (tmp_path / "train").write_text("\n".join(lines) + "\n")
     (tmp_path / "valid").write_text("\n".join(lines[1:4]) + "\n")
     harness.preprocess(tmp_path / "train", tmp_path / "valid", tmp_path / "bin", "--thresholdsrc", "2")

@@ -63,10 +63,7 @@ def test_scale_is_the_learning_rate(scale, optimizer):
             step.step()
         return proposer(tokens), {name: scale * p.detach() for name, p in proposer.named_parameters()}, norms
 
-    (scores, weights, norms), (expected, expected_weights, expected_norms) = (
-        train(scale, 0.01),
-        train(1.0, 0.01 * scale),
-    )
+    (scores, weights, norms), (expected, expected_weights, expected_norms) = (train(scale, 0.01), train(1.0, 0.01 * scale))
     for name, weight in weights.items():
         assert torch.allclose(weight, expected_weights[name], rtol=1e-4, atol=1e-6), name
     assert torch.allclose(scores, expected, rtol=1e-3, atol=1e-4)

@@ -21,9 +21,7 @@ NOT_COPIED = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__", "build", 
 def call(command, cwd, **kwargs):
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(part) for part in command]
-    done = subprocess.run(
-        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs
-    )
+    done = subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout
 
@@ -82,16 +80,7 @@ def test_the_source_archive_is_whole(archives, tmp_path):
 
 def test_user_dir_by_name_from_any_folder(installed, corpus, tmp_path):
     """``--user-dir fairseq_maskplugins`` is looked up beside the installed fairseq."""
-    options = [
-        *harness.TINY,
-        *harness.MLM,
-        "--max-update",
-        "2",
-        "--save-dir",
-        "run",
-        "--user-dir",
-        "fairseq_maskplugins",
-    ]
+    options = [*harness.TINY, *harness.MLM, "--max-update", "2", "--save-dir", "run", "--user-dir", "fairseq_maskplugins"]
     text = call([installed, "-m", "fairseq_cli.train", corpus / "bin", *options], cwd=tmp_path)
     assert "done training" in text
     assert (tmp_path / "run" / "checkpoint_last.pt").is_file()

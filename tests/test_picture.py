@@ -17,8 +17,6 @@ def test_the_picture_is_what_the_script_draws(monkeypatch):
         "run python docs/make_picture.py, look at docs/maskers.svg, and commit it"
     )
     # the same pieces in every row: one for each masker and rate, one for each copy of decoupled rates
-    words = [
-        text.text for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text") if text.get("textLength")
-    ]
+    words = [text.text for text in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text") if text.get("textLength")]
     pieces = [piece.lstrip("_") for sentence in script.SENTENCES for piece in sentence.split()]
     assert words == pieces * (4 * 2 + 1 + 2)

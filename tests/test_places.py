@@ -48,9 +48,7 @@ def test_what_is_read_stays(files, command, monkeypatch):
     assert error.value.message.startswith(("--", "OUT ")) and content(files) == before
 
 
-@pytest.mark.parametrize(
-    "command", ["variance model.pt bin --png one --json ./one", "fisher bin --fisher one --mask one"]
-)
+@pytest.mark.parametrize("command", ["variance model.pt bin --png one --json ./one", "fisher bin --fisher one --mask one"])
 def test_two_results_are_two_files(files, command):
     before = content(files)
     with pytest.raises(UsageError, match=r"^.*: --\w+ and --\w+ must be two files, got \S*one for both$"):
@@ -61,10 +59,6 @@ def test_two_results_are_two_files(files, command):
 def test_other_files_are_replaced(files):
     """Those of an earlier run, in the directory of the data too."""
     check_outputs({"--html": "bin/notes", "--png": "text", "--json": "-", "--mask": None}, "bin", "model.pt", None)
-    for path, rule in (
-        ("", "must name a file"),
-        ("bin", "must name a file"),
-        ("no/page", "the folder .*/no does not exist"),
-    ):
+    for path, rule in (("", "must name a file"), ("bin", "must name a file"), ("no/page", "the folder .*/no does not exist")):
         with pytest.raises(UsageError, match=rule):
             check_outputs({"--html": path})

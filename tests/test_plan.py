@@ -186,9 +186,7 @@ def test_replacement_shares_and_kinds():
 def test_padding_words():
     """Those that fairseq writes, ``madeupword{:04d}``; a text may hold words that begin likewise."""
     assert all(map(is_padding_word, ("madeupword0000", "madeupword0007", "madeupword9999", "madeupword50264")))
-    assert not any(
-        map(is_padding_word, ("madeupword", "madeupword7", "madeupwords", "a madeupword0007", "madeupword0007b"))
-    )
+    assert not any(map(is_padding_word, ("madeupword", "madeupword7", "madeupwords", "a madeupword0007", "madeupword0007b")))
 
 
 def test_replacement_by_frequency():

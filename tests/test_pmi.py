@@ -148,12 +148,7 @@ def test_pieces_that_cut_a_character(tmp_path):
 def test_punctuation_that_is_cut_in_pieces(tmp_path):
     """Byte-level pieces: GPT-2 has curly quotes in two."""
     pieces = Pieces("▁A", "B", "C", "▁New", "▁York", ",", "▁D")
-    for name, data in (
-        ("▁A", "“".encode()[:2]),
-        ("B", "“".encode()[2:]),
-        ("C", "”".encode()[2:]),
-        ("▁D", "é".encode()[:1]),
-    ):
+    for name, data in (("▁A", "“".encode()[:2]), ("B", "“".encode()[2:]), ("C", "”".encode()[2:]), ("▁D", "é".encode()[:1])):
         pieces.pieces[NSPECIAL + pieces.symbols.index(name)] = data
     planner = make(tmp_path, pieces, ["new york"])
     # the first two bytes of both quotes are the same: "A C" is the closing one, here at a word's end
@@ -208,9 +203,7 @@ def test_equals_the_reference(tmp_path_factory, texts, phrases, seed):
     table = reference.read_list(lines)
     longest = max(map(len, table))
     for row in range(len(tokens)):
-        expected = reference.starts(
-            tokens[row], maskable[row], pieces.begins, pieces.pieces, table, longest, chance[row]
-        )
+        expected = reference.starts(tokens[row], maskable[row], pieces.begins, pieces.pieces, table, longest, chance[row])
         assert set(np.flatnonzero(starts[row])) == expected
 
 

@@ -198,9 +198,7 @@ def test_compressed_files_globs_and_standard_input_give_the_same_list(lines, tmp
     out = tmp_path / "list.txt"
     options = ["--min-count", "3", "--size", "400", "--memory-limit", "512MB", "--temp-dir", tmp_path]
     done = subprocess.run(
-        [*map(str, COMMAND), "-", "--output", str(out), *map(str, options)],
-        input=gzip.compress(one + two),
-        cwd=harness.ROOT,
+        [*map(str, COMMAND), "-", "--output", str(out), *map(str, options)], input=gzip.compress(one + two), cwd=harness.ROOT
     )
     assert done.returncode == 0
     assert out.read_text().splitlines() == expected
@@ -291,9 +289,7 @@ def test_spark_gives_the_same_list(lines, tmp_path, monkeypatch):
     files = [plain, str(tmp_path / "rest.gz")]
     built = {}
     for engine in ("duckdb", "spark"):
-        built[engine] = build_list(
-            files, min_count=3, coverage=0.7, engine=engine, master="local[2]", temp_dir=str(tmp_path)
-        )
+        built[engine] = build_list(files, min_count=3, coverage=0.7, engine=engine, master="local[2]", temp_dir=str(tmp_path))
         write_list(str(tmp_path / engine), built[engine].phrases)
     assert (tmp_path / "spark").read_bytes() == (tmp_path / "duckdb").read_bytes()
     assert built["spark"] == built["duckdb"] and len(built["spark"].phrases) > 50

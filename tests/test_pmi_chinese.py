@@ -73,9 +73,7 @@ def test_a_list_of_pieces_masks_pieces(text, tmp_path):
     )
     model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sp.model"))
     splitter = WordSplitter("sentencepiece", model=str(tmp_path / "sp.model"))
-    write_list(
-        str(tmp_path / "list"), build_list([str(tmp_path / "text")], splitter, size=8, temp_dir=str(tmp_path)).phrases
-    )
+    write_list(str(tmp_path / "list"), build_list([str(tmp_path / "text")], splitter, size=8, temp_dir=str(tmp_path)).phrases)
     dictionary = dictionary_of([model.id_to_piece(i) for i in range(3, len(model))])
     bpe = {"_name": "sentencepiece", "sentencepiece_model": str(tmp_path / "sp.model")}
     from omegaconf import OmegaConf

@@ -145,9 +145,7 @@ def test_a_damaged_cache_is_built_again(tmp_path, home, monkeypatch, damage):
     load_phrases(path)
     data = cache.read_bytes()
     cache.write_bytes(
-        {"cut": data[:-1], "empty": b"", "foreign": b"x" * len(data), "header": data.replace(b'"count"', b'"cound"')}[
-            damage
-        ]
+        {"cut": data[:-1], "empty": b"", "foreign": b"x" * len(data), "header": data.replace(b'"count"', b'"cound"')}[damage]
     )
     builds = count_builds(monkeypatch)
     assert holds(load_phrases(path), "new york") == [True]
@@ -229,9 +227,7 @@ def test_eight_processes_at_once(tmp_path, home):
 
 def test_a_pickled_data_set_masks_alike(corpus):
     """What a spawned data worker gets: small, and with the same masks."""
-    options = (
-        f"--masker pmi --pmi-vocab {corpus}/phrases.txt --bpe sentencepiece --sentencepiece-model {corpus}/sp.model"
-    )
+    options = f"--masker pmi --pmi-vocab {corpus}/phrases.txt --bpe sentencepiece --sentencepiece-model {corpus}/sp.model"
     task = harness.make_task(corpus / "bin", *options.split())[0]
     task.load_dataset("valid")
     dataset = task.datasets["valid"]

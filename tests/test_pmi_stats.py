@@ -49,11 +49,7 @@ def test_masked_phrases_are_counted_as_by_loops():
     vocabulary, words, tokens = plan_inputs()
     found = stats.find_occurrences(words, {"a b", "c d e", "f f", "h a"})
     assert len(found) > 20
-    planner, ids, rates = (
-        Planner(build_masker("uniform", None, vocabulary)),
-        np.arange(len(tokens)),
-        [0.2, 0.5, 0.9, 1.0],
-    )
+    planner, ids, rates = (Planner(build_masker("uniform", None, vocabulary)), np.arange(len(tokens)), [0.2, 0.5, 0.9, 1.0])
     expected = [0] * len(rates)
     for epoch in (1, 2, 3):
         plan = planner.draw(tokens, RowDraws(8, epoch, ids))

@@ -63,10 +63,7 @@ def test_pieces_as_words(corpus):
     model = str(corpus / "sp.model")
     pieces = sentencepiece.SentencePieceProcessor(model_file=model).encode("the garden, the Sea", out_type=str)
     plain = [piece.replace("\u2581", "").lower() for piece in pieces]
-    expected = [
-        [word for word in plain[: plain.index(",")] if word],
-        [word for word in plain[plain.index(",") + 1 :] if word],
-    ]
+    expected = [[word for word in plain[: plain.index(",")] if word], [word for word in plain[plain.index(",") + 1 :] if word]]
     assert segments(WordSplitter("sentencepiece", model=model), "the garden, the Sea") == expected
     assert segments(WordSplitter("sentencepiece", model=model), "the\nsea") != [["the", "sea"]]
 

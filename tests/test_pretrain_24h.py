@@ -155,8 +155,7 @@ def test_slurm_starts_one_task_a_machine(tmp_path):
     make_tool(
         tmp_path,
         "srun",
-        'while [[ $1 == -* ]]; do echo "srun $1" >&2; shift; done\n'
-        'for i in 0 1; do SLURM_NODEID=$i "$@" || exit 1; done\n',
+        'while [[ $1 == -* ]]; do echo "srun $1" >&2; shift; done\nfor i in 0 1; do SLURM_NODEID=$i "$@" || exit 1; done\n',
     )
     job = {"SLURM_JOB_NODELIST": "node[7,9]", "SLURM_NNODES": "2", "SLURM_JOB_ID": "40017", "SLURM_GPUS_ON_NODE": "4"}
     env = {**job, "SLURM_SUBMIT_DIR": str(harness.ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -62,8 +62,7 @@ def test_settings_of_another_run_are_refused(text, tmp_path):
     done = harness.run(command(text, tmp_path), **SETTINGS)
     assert done.returncode == 1
     assert done.stdout.strip() == (
-        f"quickstart: {tmp_path}: was begun with no --text, --updates 3000, --vocab-size 4000; give the same, or another "
-        "folder"
+        f"quickstart: {tmp_path}: was begun with no --text, --updates 3000, --vocab-size 4000; give the same, or another folder"
     )
 
 

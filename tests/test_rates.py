@@ -50,14 +50,7 @@ def test_max_copies_bounds_every_update():
 @pytest.mark.parametrize("value", [0, -0.1, 1.5, math.nan, math.inf])
 @pytest.mark.parametrize(
     "option",
-    [
-        "mask_prob",
-        "corruption_rate",
-        "prediction_rate",
-        "mask_prob_final",
-        "corruption_rate_final",
-        "prediction_rate_final",
-    ],
+    ["mask_prob", "corruption_rate", "prediction_rate", "mask_prob_final", "corruption_rate_final", "prediction_rate_final"],
 )
 def test_bad_rates_are_named(option, value):
     options = {"mask_prob": 0.4, "max_update": 5, option: value}

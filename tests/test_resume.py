@@ -59,9 +59,7 @@ def test_the_old_data_format_trains(corpus, data_bin, tmp_path):
     """Data sets of ``--dataset-impl lazy`` or ``cached``, through the trainer: the same losses as memory-mapped ones."""
     options = ["--srcdict", data_bin / "dict.txt", "--dataset-impl", "lazy"]
     harness.preprocess(corpus / "train.sp", corpus / "valid.sp", tmp_path / "bin", *map(str, options))
-    logs = [
-        harness.train(data, tmp_path / data.parent.name, "--max-update", 3) for data in (data_bin, tmp_path / "bin")
-    ]
+    logs = [harness.train(data, tmp_path / data.parent.name, "--max-update", 3) for data in (data_bin, tmp_path / "bin")]
     assert logs[0].losses() == logs[1].losses() and len(logs[0].losses()) == 3
 
 
@@ -78,17 +76,7 @@ def mostly_empty(corpus, tmp_path_factory):
 @pytest.mark.parametrize("criterion", ["decoupled_mlm", "masked_lm"])
 def test_nothing_to_predict(criterion, mostly_empty, tmp_path):
     """A zero update, no NaN in the weights, and no rank that waits: batches of one row, sorted by length."""
-    options = [
-        *UNEVEN,
-        "--batch-size",
-        1,
-        "--required-batch-size-multiple",
-        1,
-        "--max-update",
-        30,
-        "--criterion",
-        criterion,
-    ]
+    options = [*UNEVEN, "--batch-size", 1, "--required-batch-size-multiple", 1, "--max-update", 30, "--criterion", criterion]
     logs = harness.train_two_ranks(mostly_empty, [tmp_path / "rank0", tmp_path / "rank1"], *options)
     assert logs[0].digests == logs[1].digests and len(logs[0].losses()) == 30
     weights = harness.load_weights(tmp_path / "rank0" / "checkpoint_last.pt")

@@ -81,8 +81,7 @@ def test_no_collisions():
     """A million rows in two streams, epochs and seeds have different keys in each lane, and different first draws."""
     ids = np.arange(250_000)
     keys = [
-        rng.make_keys((seed, epoch, ids), stream)
-        for seed, epoch, stream in ((1, 1, "a"), (1, 2, "a"), (2, 1, "a"), (1, 1, "b"))
+        rng.make_keys((seed, epoch, ids), stream) for seed, epoch, stream in ((1, 1, "a"), (1, 2, "a"), (2, 1, "a"), (1, 1, "b"))
     ]
     for lane in (0, 1):
         assert len(np.unique(np.concatenate([key[lane] for key in keys]))) == 1_000_000

@@ -218,11 +218,7 @@ def spawn(corpus, folder, *options):
         corpus / "bin", folder, *options, "--distributed-world-size", 2, "--distributed-backend", "gloo",
         "--ddp-backend", "legacy_ddp", user_dir=harness.CPU_DDP,
     )  # fmt: skip
-    command[:3] = [
-        sys.executable,
-        "-c",
-        "import sys; sys.argv[0] = 'train'; from fairseq_cli.train import cli_main; cli_main()",
-    ]
+    command[:3] = [sys.executable, "-c", "import sys; sys.argv[0] = 'train'; from fairseq_cli.train import cli_main; cli_main()"]
     return harness.run(command, env={"MASKPLUGINS_TEST_GPUS": "2"})
 
 

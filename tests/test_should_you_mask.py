@@ -173,9 +173,7 @@ def test_wrong_texts_are_named(text, tmp_path):
     with pytest.raises(SystemExit, match="test.tsv: has labels that train.tsv does not: ugly"):
         data.count_labels(tmp_path, "task")
     (tmp_path / "task" / "test.tsv").write_text("a text\tgood\nno label\n")
-    with pytest.raises(
-        SystemExit, match="test.tsv: line 2 must be a text, a TAB and a label of one word, got 'no label'"
-    ):
+    with pytest.raises(SystemExit, match="test.tsv: line 2 must be a text, a TAB and a label of one word, got 'no label'"):
         data.count_labels(tmp_path, "task")
 
 
@@ -192,9 +190,7 @@ def test_splits_share_no_text(tmp_path, monkeypatch):
     pretrain = (tmp_path / "text" / "pretrain.txt").read_text().splitlines()
     assert len(pretrain) == len(set(pretrain)) == 30 + (30 - 8) + (40 - 8)
     for task in ("topics", "reviews"):
-        parts = {
-            split: {t for t, _ in data.read_rows(tmp_path / "text" / task / f"{split}.tsv")} for split in data.SPLITS
-        }
+        parts = {split: {t for t, _ in data.read_rows(tmp_path / "text" / task / f"{split}.tsv")} for split in data.SPLITS}
         assert [len(parts[split]) for split in data.SPLITS] == [7, 3, 5]
         assert parts["train"] <= set(pretrain) and not (parts["dev"] | parts["test"]) & set(pretrain)
         assert not parts["dev"] & parts["test"]

@@ -72,9 +72,7 @@ def test_what_a_terminal_would_act_on_is_escaped():
     assert printable("a\033[31mé\u202e") == "a\\x1b[31mé\\u202e"
 
 
-@pytest.mark.parametrize(
-    "high, expected", [(0.6, [0, 0.2, 0.4, 0.6]), (1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (128, [0, 50, 100])]
-)
+@pytest.mark.parametrize("high, expected", [(0.6, [0, 0.2, 0.4, 0.6]), (1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (128, [0, 50, 100])])
 def test_ticks(high, expected):
     assert nice_ticks(0, high) == expected
 

@@ -97,10 +97,7 @@ def test_selected_spans_follow_the_law():
     starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(len(tokens))))
     chosen = cut(plan, 0.15)
     lengths = [
-        len(unit)
-        for row in range(len(tokens))
-        for unit in units_of(starts[row], maskable[row])[1:-1]
-        if chosen[row, unit].any()
+        len(unit) for row in range(len(tokens)) for unit in units_of(starts[row], maskable[row])[1:-1] if chosen[row, unit].any()
     ]
     observed = np.bincount(lengths, minlength=11)[1:]
     assert observed.sum() > 4000

@@ -47,9 +47,7 @@ def exported(corpus, tmp_path_factory):
     """The folder of a tiny pre-norm model with 64 positions, and its checkpoint."""
     folder = tmp_path_factory.mktemp("squad")
     options = ["--encoder-normalize-before", "--max-update", 1, "--disable-validation", "--no-epoch-checkpoints"]
-    harness.train(
-        *(corpus / "bin", folder, *options, "--bpe", "sentencepiece", "--sentencepiece-model", corpus / "sp.model")
-    )
+    harness.train(*(corpus / "bin", folder, *options, "--bpe", "sentencepiece", "--sentencepiece-model", corpus / "sp.model"))
     tool = [sys.executable, "-m", "fairseq_maskplugins.cli", "export-hf"]
     harness.run([*tool, folder / "checkpoint_last.pt", folder / "hf"], check=True)
     return folder
@@ -108,19 +106,12 @@ def test_scores_are_the_official_ones():
     def question(name, *golds):
         return squad.Question(name, "?", "", tuple((gold, 0) for gold in golds))
 
-    questions = [
-        question("a", "The harbour!", "x"),
-        question("b", "a broken clock"),
-        question("c", "p q r s"),
-        question("d"),
-    ]
+    questions = [question("a", "The harbour!", "x"), question("b", "a broken clock"), question("c", "p q r s"), question("d")]
     answers = {"a": "harbour", "b": "clock tower", "c": "nothing", "d": ""}
     found = squad.evaluate(answers, questions)
     # a: article, case and marks do not count; b: 1 word of 2 in common each way; c: none; d: none, rightly
     assert found["exact"] == 50 and found["f1"] == pytest.approx(100 * (1 + 0.5 + 0 + 1) / 4)
-    assert (
-        found["HasAns_exact"] == pytest.approx(100 / 3, abs=1e-3) and found["NoAns_f1"] == 100 and found["total"] == 4
-    )
+    assert found["HasAns_exact"] == pytest.approx(100 / 3, abs=1e-3) and found["NoAns_f1"] == 100 and found["total"] == 4
     assert "NoAns_f1" not in squad.evaluate(answers, questions[:3])
     assert squad.evaluate({}, questions[:1])["f1"] == 0
 
@@ -134,10 +125,7 @@ def test_from_checkpoint_to_a_table(recipe, corpus, exported, tmp_path, monkeypa
         Path(log).write_text(harness.run(command, check=True).stdout)
 
     monkeypatch.setattr(recipe, "call", call)
-    files = {
-        "train": write_squad(tmp_path / "train.json", 24, 3, True),
-        "dev": write_squad(tmp_path / "dev.json", 8, 4, True),
-    }
+    files = {"train": write_squad(tmp_path / "train.json", 24, 3, True), "dev": write_squad(tmp_path / "dev.json", 8, 4, True)}
     words = ["--checkpoint", exported / "checkpoint_last.pt", "--cpu", "--batch-size", 16, "--lr", 1e-3, "--epochs", 2]
     words += [part for name, path in files.items() for part in (f"--{name}", path)]
 

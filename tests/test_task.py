@@ -116,9 +116,7 @@ def test_mask_in_the_text(corpus, tmp_path):
 def test_specials_in_the_text_are_never_masked(corpus, tmp_path):
     lines = (corpus / "train.sp").read_text().splitlines()
     (tmp_path / "t.sp").write_text("\n".join("<s> " + line + " <unk> </s> <pad>" for line in lines) + "\n")
-    harness.preprocess(
-        tmp_path / "t.sp", corpus / "valid.sp", tmp_path / "bin", "--srcdict", corpus / "bin" / "dict.txt"
-    )
+    harness.preprocess(tmp_path / "t.sp", corpus / "valid.sp", tmp_path / "bin", "--srcdict", corpus / "bin" / "dict.txt")
     task, cfg = harness.make_task(tmp_path / "bin", "--mask-prob", "1.0", "--batch-size", "4")
     for batch in harness.batches(task, cfg)[:20]:
         masked = task.mask_batch(batch, task.schedule.start)
@@ -198,11 +196,7 @@ def test_data2vec_options_are_refused(data_bin):
 
 def test_runs_of_tokens_and_words(corpus):
     """``--mask-multiple-length`` keeps the rate, which stock fairseq does not, and ``--mask-stdev`` varies the runs."""
-    for options in (
-        ["--mask-stdev", "0"],
-        ["--mask-stdev", "1.5"],
-        ["--mask-whole-words", *SP, str(corpus / "sp.model")],
-    ):
+    for options in (["--mask-stdev", "0"], ["--mask-stdev", "1.5"], ["--mask-whole-words", *SP, str(corpus / "sp.model")]):
         task, cfg = harness.make_task(corpus / "bin", "--mask-multiple-length", "4", "--mask-prob", "0.3", *options)
         masked = maskable = 0
         for batch in harness.batches(task, cfg):

@@ -50,9 +50,7 @@ def test_through_a_symlink(tmp_path):
 
 def test_imported_by_name_first(tmp_path):
     parse_arguments(
-        PACKAGE,
-        cwd=tmp_path,
-        before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins",
+        PACKAGE, cwd=tmp_path, before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins"
     )
 
 
@@ -85,9 +83,7 @@ def test_only_adapters_import_fairseq():
 def test_pure_parts_import_without_fairseq():
     """Everything that is no adapter can be used where fairseq, and what it brings, is not installed."""
     pure = [
-        p
-        for p in PACKAGE.rglob("*.py")
-        if p.name not in ADAPTERS and p.parent.name != "show_masks" or p.name == "measure.py"
+        p for p in PACKAGE.rglob("*.py") if p.name not in ADAPTERS and p.parent.name != "show_masks" or p.name == "measure.py"
     ]
     names = [".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts) for p in pure]
     assert len(names) > 60

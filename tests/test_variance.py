@@ -106,9 +106,7 @@ def test_intervals():
 @pytest.fixture(scope="module")
 def checkpoint(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("variance")
-    options = (
-        "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 1 --mapnet-warmup-updates 1 --max-update 2".split()
-    )
+    options = "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 1 --mapnet-warmup-updates 1 --max-update 2".split()
     harness.train(data_bin, folder, *options)
     return folder / "checkpoint_last.pt"
 

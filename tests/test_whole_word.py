@@ -31,11 +31,7 @@ def write_gpt2_files(folder, words):
             encoder.setdefault(symbols[0], len(encoder))
     (folder / "encoder.json").write_text(json.dumps(encoder))
     (folder / "vocab.bpe").write_text("#version: 0.2\n" + "\n".join(dict.fromkeys(merges)) + "\n")
-    return {
-        "_name": "gpt2",
-        "gpt2_encoder_json": str(folder / "encoder.json"),
-        "gpt2_vocab_bpe": str(folder / "vocab.bpe"),
-    }
+    return {"_name": "gpt2", "gpt2_encoder_json": str(folder / "encoder.json"), "gpt2_vocab_bpe": str(folder / "vocab.bpe")}
 
 
 def words_of(vocabulary, dictionary, line_tokens):

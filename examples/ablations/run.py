@@ -96,9 +96,7 @@ def train(command, folder):
     settings, found = folder / "command.txt", folder / "found.json"
     line = quote(command) + "\n"
     if settings.exists() and settings.read_text() != line:
-        sys.exit(
-            f"{folder}: holds a run of another command (see command.txt there), got {line.strip()}; choose another OUT"
-        )
+        sys.exit(f"{folder}: holds a run of another command (see command.txt there), got {line.strip()}; choose another OUT")
     if found.exists():
         return json.loads(found.read_text())
     write(settings, line)
@@ -114,12 +112,7 @@ def measure(text, path):
     if not valid or not rates:
         sys.exit(f"{path}: no validation, or no updates, in the log of a run that ended")
     loss, updates = valid[-1]
-    return {
-        "loss": float(loss),
-        "updates": int(updates),
-        "corruption": float(rates[-1][0]),
-        "prediction": float(rates[-1][1]),
-    }
+    return {"loss": float(loss), "updates": int(updates), "corruption": float(rates[-1][0]), "prediction": float(rates[-1][1])}
 
 
 def write_table(path, results):
@@ -151,9 +144,7 @@ def main(arguments=None):
     parser.add_argument("--cpu", action="store_true", help="to try it out, without a GPU")
     parser.add_argument("--bpe-options", help="the data's tokenizer, for whole words: '--bpe gpt2 ...'")
     parser.add_argument("--pmi-vocab", type=Path, help="phrases, for the runs that mask them")
-    parser.add_argument(
-        "--sweep", type=Path, default=SWEEP, help="another sweep file (default: sweep.yaml beside this)"
-    )
+    parser.add_argument("--sweep", type=Path, default=SWEEP, help="another sweep file (default: sweep.yaml beside this)")
     parser.add_argument("--dry-run", action="store_true", help="print the command of each run, and run nothing")
     args = parser.parse_args(arguments)
     runs, groups = read_sweep(args.sweep)
@@ -168,9 +159,7 @@ def main(arguments=None):
         parser.error("give DATA and OUT, or --list")
     args.out = args.out.resolve()
     args.data = ":".join(str(Path(folder).resolve()) for folder in args.data.split(":"))
-    commands = {
-        name: recipe(args, name, fill_in(name, runs[name], args), more) for name in choose(args.only, runs, groups)
-    }
+    commands = {name: recipe(args, name, fill_in(name, runs[name], args), more) for name in choose(args.only, runs, groups)}
     if args.dry_run:
         for name, command in commands.items():
             at = command.index("--")

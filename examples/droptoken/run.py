@@ -45,10 +45,7 @@ def prepare(args):
     if model is None:
         model = args.out / "sp.model"
         spm.SentencePieceTrainer.train(
-            input=str(args.out / "train.txt"),
-            model_prefix=str(args.out / "sp"),
-            vocab_size=args.vocab_size,
-            minloglevel=2,
+            input=str(args.out / "train.txt"), model_prefix=str(args.out / "sp"), vocab_size=args.vocab_size, minloglevel=2
         )
     pieces = spm.SentencePieceProcessor(model_file=str(model))
     for split, rows in splits.items():

@@ -28,12 +28,7 @@ TOKENIZER = ("bpe", "sentencepiece_model", "gpt2_encoder_json", "gpt2_vocab_bpe"
 def options_of(args, names):
     """Options that were given, as words."""
     values = {name: getattr(args, name) for name in names}
-    return [
-        word
-        for name, value in values.items()
-        if value is not None
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
+    return [word for name, value in values.items() if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def prepare_task(args, task, folder):
@@ -63,27 +58,19 @@ def finetune(args, task, folder, rows, more):
         words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
     words += options_of(args, ("arch_options", "drop_token", "fisher_examples"))
     words += ["--methods", *args.methods, "--seeds", *map(str, args.seeds), "--reserve-p", *map(str, args.reserve_p)]
-    words += [
-        *([] if args.cpu else ["--gpu"]),
-        *(["--keep"] if args.keep else []),
-        *(["--dry-run"] if args.dry_run else []),
-    ]
+    words += [*([] if args.cpu else ["--gpu"]), *(["--keep"] if args.keep else []), *(["--dry-run"] if args.dry_run else [])]
     return run.main([*words, "--", *more])
 
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "tasks", nargs="+", metavar="TASK", help=f"{', '.join([*SUITES['glue'], *CLUE])}; glue, clue: all"
-    )
+    parser.add_argument("tasks", nargs="+", metavar="TASK", help=f"{', '.join([*SUITES['glue'], *CLUE])}; glue, clue: all")
     parser.add_argument("--data", type=Path, required=True, help="folder of the tasks' folders")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True, help="a RoBERTa of fairseq")
     parser.add_argument("--arch-options", help="what it is (default: the sizes that the checkpoint records)")
     parser.add_argument("--dict", type=Path, required=True, help="the checkpoint's dict.txt")
-    parser.add_argument(
-        "--bpe", choices=prepare.PIECES, help="the checkpoint's (default: sentencepiece; CLUE: characters)"
-    )
+    parser.add_argument("--bpe", choices=prepare.PIECES, help="the checkpoint's (default: sentencepiece; CLUE: characters)")
     parser.add_argument("--sentencepiece-model", type=Path)
     parser.add_argument("--gpt2-encoder-json", type=Path)
     parser.add_argument("--gpt2-vocab-bpe", type=Path)
@@ -99,9 +86,7 @@ def parse(arguments):
     args.tasks = [task for name in args.tasks for task in SUITES.get(name, [name])]
     unknown = [task for task in args.tasks if task not in SUITES["glue"] + SUITES["clue"]]
     if unknown:
-        parser.error(
-            f"TASK must be among {', '.join(SUITES['glue'] + SUITES['clue'])}, glue, clue, got {', '.join(unknown)}"
-        )
+        parser.error(f"TASK must be among {', '.join(SUITES['glue'] + SUITES['clue'])}, glue, clue, got {', '.join(unknown)}")
     for name in ("data", "out", "checkpoint", *TOKENIZER[1:]):
         path = getattr(args, name)
         setattr(args, name, path and path.resolve())

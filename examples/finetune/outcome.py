@@ -33,10 +33,7 @@ def describe(method, p, found):
 def write_table(path, rows, seeds, names):
     titles = [f"{name}, %" for name in names]
     head = ["method", "share kept", f"mean {titles[0]}", "standard deviation", *(f"mean {t}" for t in titles[1:])]
-    lines = [
-        "| " + " | ".join([*head, *(f"seed {seed}" for seed in seeds)]) + " |",
-        "|" + "---|" * (len(head) + len(seeds)),
-    ]
+    lines = ["| " + " | ".join([*head, *(f"seed {seed}" for seed in seeds)]) + " |", "|" + "---|" * (len(head) + len(seeds))]
     for method, p, found in rows:
         first = [scores[names[0]] for scores in found]
         means = [statistics.mean(scores[name] for scores in found) for name in names]

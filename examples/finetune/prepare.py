@@ -109,9 +109,7 @@ def parse(arguments):
     parser.add_argument("--source", type=Path, help="folder of a GLUE or CLUE task, as it is distributed")
     parser.add_argument("--task", help="which task it is (default: the folder's name)")
     parser.add_argument("--bpe", choices=PIECES, help="default: characters for Chinese, else sentencepiece")
-    parser.add_argument(
-        "--sentencepiece-model", type=Path, help="that of the checkpoint; default: one trained on the text"
-    )
+    parser.add_argument("--sentencepiece-model", type=Path, help="that of the checkpoint; default: one trained on the text")
     parser.add_argument("--gpt2-encoder-json", type=Path)
     parser.add_argument("--gpt2-vocab-bpe", type=Path)
     parser.add_argument("--dict", type=Path, help="dict.txt of the checkpoint; default: that of the text")

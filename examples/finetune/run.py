@@ -175,9 +175,7 @@ def parse(arguments):
     args.scores = args.scores or list(allowed[: 2 if args.num_classes == 1 else 1])
     for name in args.scores:
         if name not in allowed:
-            parser.error(
-                f"--scores with --num-classes {args.num_classes} must be among {', '.join(allowed)}, got {name}"
-            )
+            parser.error(f"--scores with --num-classes {args.num_classes} must be among {', '.join(allowed)}, got {name}")
     if args.warmup_updates is None:
         args.warmup_updates = args.updates // 16
     if args.checkpoint and not args.checkpoint.is_file() and not args.dry_run:

@@ -85,9 +85,7 @@ def mark_spans(row: Dict[str, Any]) -> str:
         if text[start : start + len(span)] != span:
             raise ValueError(f"span{number}_index {start} is not where {span} stands")
         marks += [(start, 1, around[0]), (start + len(span), 0, around[1])]
-    for place, _, mark in sorted(
-        marks, reverse=True
-    ):  # from the end, so that places before it stay; at one place, close first
+    for place, _, mark in sorted(marks, reverse=True):  # from the end, so that places before it stay; at one place, close first
         text = text[:place] + mark + text[place:]
     return text
 

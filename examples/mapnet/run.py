@@ -49,11 +49,7 @@ def prepare(args):
     spec = importlib.util.spec_from_file_location("quickstart", ROOT / "scripts" / "quickstart.py")
     quickstart = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(quickstart)
-    for done, step in (
-        ("train.txt", quickstart.fetch_text),
-        ("valid.sp", quickstart.encode),
-        ("data-bin", quickstart.binarize),
-    ):
+    for done, step in (("train.txt", quickstart.fetch_text), ("valid.sp", quickstart.encode), ("data-bin", quickstart.binarize)):
         if not (args.out / done).exists():
             step(args.out)
     return args.out / "data-bin", args.out / "sp.model"
@@ -67,9 +63,7 @@ def pretrain(args, data, pieces, method, seed):
         for name in ("updates", "masked_rows"):
             if found.get(name, getattr(args, name)) != getattr(args, name):
                 option = "--" + name.replace("_", "-")
-                sys.exit(
-                    f"{folder} holds a run with {option} {found[name]}, got {getattr(args, name)}: choose another OUT"
-                )
+                sys.exit(f"{folder} holds a run with {option} {found[name]}, got {getattr(args, name)}: choose another OUT")
         return found
     folder.mkdir(parents=True, exist_ok=True)
     command = train_command(data)

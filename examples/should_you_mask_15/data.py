@@ -62,9 +62,7 @@ def read_rows(path):
     rows = [tuple(line.split("\t")) for line in lines]
     for number, row in enumerate(rows, 1):
         if len(row) != 2 or not row[0].strip() or not row[1].strip() or len(row[1].split()) != 1:
-            sys.exit(
-                f"{path}: line {number} must be a text, a TAB and a label of one word, got {lines[number - 1][:60]!r}"
-            )
+            sys.exit(f"{path}: line {number} must be a text, a TAB and a label of one word, got {lines[number - 1][:60]!r}")
     if not rows:
         sys.exit(f"{path}: has no rows")
     return rows
@@ -73,9 +71,7 @@ def read_rows(path):
 def find_tasks(text):
     """The tasks that a folder TEXT holds, in the order of their names."""
     if not (text / "pretrain.txt").is_file():
-        sys.exit(
-            f"{text / 'pretrain.txt'}: no such file; the folder must hold it, and TASK/train.tsv, dev.tsv, test.tsv"
-        )
+        sys.exit(f"{text / 'pretrain.txt'}: no such file; the folder must hold it, and TASK/train.tsv, dev.tsv, test.tsv")
     tasks = sorted(path.parent.name for path in text.glob("*/train.tsv"))
     if not tasks:
         sys.exit(f"{text}: no task in it: no TASK/train.tsv")
@@ -138,10 +134,7 @@ def binarise(text, out, vocabulary):
             write(out / f"{split}.{task}.label", "".join(label + "\n" for _, label in rows))
         for part, known in (("input0", ["--srcdict", out / "pretrain" / "dict.txt"]), ("label", [])):
             # fairseq's validation is our dev part
-            names = [
-                (f"--{name}pref", out / f"{split}.{task}.{part}")
-                for name, split in zip(("train", "valid", "test"), SPLITS)
-            ]
+            names = [(f"--{name}pref", out / f"{split}.{task}.{part}") for name, split in zip(("train", "valid", "test"), SPLITS)]
             preprocess(out / task / part, *known, *(x for pair in names for x in pair))
 
 

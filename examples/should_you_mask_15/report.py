@@ -35,9 +35,7 @@ def name_of(rates):
     if rates is None:
         return "no pretraining"
     corruption, prediction = rates
-    return (
-        f"{corruption:.0%}" if corruption == prediction else f"{corruption:.0%} corrupted, {prediction:.0%} predicted"
-    )
+    return f"{corruption:.0%}" if corruption == prediction else f"{corruption:.0%} corrupted, {prediction:.0%} predicted"
 
 
 def sum_times(runs):
@@ -70,20 +68,14 @@ def write_table(runs, tasks, settings, rows, times, rate):
         cells = [name, cell(losses.get(setting), 3), *(cell(scores[task].get(setting), 1) for task in tasks)]
         cells.append(f"{statistics.mean(spent[setting]):.0f}" if setting in spent else "-")
         lines.append("| " + " | ".join(cells) + " |")
-    sizes = "; ".join(
-        f"{task}: {rows[task]['train']:,} labelled texts, {rows[task]['test']:,} in the test" for task in tasks
-    )
+    sizes = "; ".join(f"{task}: {rows[task]['train']:,} labelled texts, {rows[task]['test']:,} in the test" for task in tasks)
     lines += [
         "",
         f"Mean ± standard deviation (lowest to highest) over {len(seeds)} seed{'s' * (len(seeds) > 1)} "
         f"({', '.join(map(str, seeds))}). {settings['updates']} updates of {settings['rows']} rows of {settings['length']} "
         f"tokens, then {settings['finetune_updates']} of 32 texts; scores on the test texts after the last one. {sizes}. "
         f"All steps together: {times['processor'] / 60:.0f} minutes of processor time in {times['wall'] / 60:.0f} minutes"
-        + (
-            f"; of {times['interrupted']} that were interrupted only the last part counts."
-            if times["interrupted"]
-            else "."
-        ),
+        + (f"; of {times['interrupted']} that were interrupted only the last part counts." if times["interrupted"] else "."),
     ]
     return "\n".join(lines) + "\n"
 
@@ -126,8 +118,7 @@ def draw(runs, tasks, path, rate):
                 axes.plot([places[name]] * len(values[name]), values[name], ".", color=color, alpha=0.45, ms=5)
         axes.set_xticks(
             list(places.values()),
-            [f"{100 * rates[n][0]:.0f}" for n in single]
-            + ["/".join(f"{100 * r:.0f}" for r in rates[n]) for n in pairs],
+            [f"{100 * rates[n][0]:.0f}" for n in single] + ["/".join(f"{100 * r:.0f}" for r in rates[n]) for n in pairs],
         )
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("masked, % of the tokens")

@@ -40,9 +40,7 @@ def check_settings(args):
         for name, value in settings.items():
             if before.get(name) != value:
                 option = "--" + name.replace("_", "-")
-                sys.exit(
-                    f"{args.out}: holds a study with {option} {before.get(name)}, got {value}; choose another folder"
-                )
+                sys.exit(f"{args.out}: holds a study with {option} {before.get(name)}, got {value}; choose another folder")
     elif args.out.exists() and any(path.name != "lock" for path in args.out.iterdir()):
         sys.exit(f"{args.out}: holds something else than a study; choose another folder")
     return settings

@@ -31,14 +31,7 @@ def pretrain_command(args, folder, setting, seed):
     corruption, prediction = SETTINGS[setting]
     updates = args.updates
     return [
-        *(
-            "fairseq_cli.train",
-            args.out / "data" / "pretrain",
-            "--user-dir",
-            PLUGINS,
-            *args.model_options.split(),
-            *ADAM,
-        ),
+        *("fairseq_cli.train", args.out / "data" / "pretrain", "--user-dir", PLUGINS, *args.model_options.split(), *ADAM),
         *"--task decoupled_mlm --criterion decoupled_mlm --sample-break-mode eos --shorten-method truncate".split(),
         *"--dropout 0.0 --attention-dropout 0.0".split(),
         *("--corruption-rate", corruption, "--prediction-rate", prediction, "--tokens-per-sample", args.length),
@@ -66,16 +59,7 @@ def finetune_command(args, checkpoint, task, seed):
     return [
         *("fairseq_cli.train", args.out / "data" / task, "--user-dir", PLUGINS, *args.model_options.split(), *ADAM),
         *"--task sentence_prediction --criterion sentence_prediction --init-token 0 --separator-token 2".split(),
-        *(
-            "--num-classes",
-            args.classes[task],
-            "--shorten-method",
-            "truncate",
-            "--dropout",
-            0.1,
-            "--attention-dropout",
-            0.1,
-        ),
+        *("--num-classes", args.classes[task], "--shorten-method", "truncate", "--dropout", 0.1, "--attention-dropout", 0.1),
         *("--lr", args.finetune_lr, "--warmup-updates", updates // 10, "--total-num-update", updates),
         *("--max-update", updates, "--batch-size", 32, "--batch-size-valid", 256, "--num-workers", 0, "--seed", seed),
         # both parts are scored once, after the last update: no checkpoint is chosen

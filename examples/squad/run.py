@@ -83,9 +83,7 @@ def write_table(path, results):
     names = [name for name in next(iter(results.values())) if name != "total"]
     lines = ["| seed | " + " | ".join(f"{name}, %" for name in names) + " |", "|" + "---|" * (1 + len(names))]
     rows = {**results, "mean": {name: statistics.mean(found[name] for found in results.values()) for name in names}}
-    lines += [
-        f"| {seed} | " + " | ".join(f"{found[name]:.2f}" for name in names) + " |" for seed, found in rows.items()
-    ]
+    lines += [f"| {seed} | " + " | ".join(f"{found[name]:.2f}" for name in names) + " |" for seed, found in rows.items()]
     write(path, "\n".join(lines) + "\n")
 
 

@@ -81,9 +81,7 @@ class Fisher:
                 layers.setdefault(places[0][0], {})[places[0][1]] = name
         return layers
 
-    def add(
-        self, loss_of: LossOf, batch: Any, singles: Sequence[Callable[[], Any]], rows: Optional[torch.Tensor] = None
-    ) -> None:
+    def add(self, loss_of: LossOf, batch: Any, singles: Sequence[Callable[[], Any]], rows: Optional[torch.Tensor] = None) -> None:
         """Add a batch.
 
         Args:

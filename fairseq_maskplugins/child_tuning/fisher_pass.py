@@ -72,9 +72,7 @@ def _main(cfg: Any, ours: argparse.Namespace) -> None:
     covered = set(covered_names(named, ours.cover))
     if not covered:
         raise UsageError(f"--cover {ours.cover} covers none of the {len(named)} parameters")
-    fisher = Fisher(
-        torch.nn.ModuleList(parts), {k: p for k, p in named.items() if k in covered}, _ids_of, not ours.loop
-    )
+    fisher = Fisher(torch.nn.ModuleList(parts), {k: p for k, p in named.items() if k in covered}, _ids_of, not ours.loop)
     _add_all(fisher, cfg, ours, task, parts, batches[rank::world], device, rank)
     _reduce(fisher, named, world, device)
     if rank == 0:
@@ -196,22 +194,11 @@ def _reduce(fisher: Fisher, named: Dict[str, Any], world: int, device: torch.dev
 
 
 def _write(
-    fisher: Fisher,
-    cfg: Any,
-    ours: argparse.Namespace,
-    named: Dict[str, Any],
-    covered: Any,
-    path: str,
-    report: Dict[str, Any],
+    fisher: Fisher, cfg: Any, ours: argparse.Namespace, named: Dict[str, Any], covered: Any, path: str, report: Dict[str, Any]
 ) -> None:
     tensors = {name: value.cpu().numpy() for name, value in fisher.result().items()}
     parameters = [
-        {
-            "name": name,
-            "shape": list(p.shape),
-            "covered": name in tensors,
-            "no_gradient": name in covered and name not in tensors,
-        }
+        {"name": name, "shape": list(p.shape), "covered": name in tensors, "no_gradient": name in covered and name not in tensors}
         for name, p in named.items()
     ]
     manifest = {

@@ -26,9 +26,7 @@ def require_safetensors() -> Any:
         import safetensors
         import safetensors.numpy
     except ImportError:
-        raise UsageError(
-            "reading and writing masks needs safetensors: pip install 'fairseq_maskplugins[fisher]'"
-        ) from None
+        raise UsageError("reading and writing masks needs safetensors: pip install 'fairseq_maskplugins[fisher]'") from None
     return safetensors
 
 
@@ -94,9 +92,7 @@ def _find_problem(manifest: Any, tensors: Dict[str, np.ndarray], kind: str) -> s
     return ""
 
 
-def check_parameters(
-    path: str, manifest: Dict[str, Any], shapes: Optional[Sequence[Sequence[int]]], total: int
-) -> None:
+def check_parameters(path: str, manifest: Dict[str, Any], shapes: Optional[Sequence[Sequence[int]]], total: int) -> None:
     """Compare a manifest with the optimizer's parameters, in order; the first difference is named.
 
     Args:

@@ -15,9 +15,7 @@ from ..rng import bits as draw_bits
 from ..rng import make_keys
 
 CELL = 1 << 17  # positions that share a key; part of the definition of the masks
-RUN = (
-    2 * CELL
-)  # entries that are worked on at once on a CPU: few enough to stay in cache, enough to pay for their calls
+RUN = 2 * CELL  # entries that are worked on at once on a CPU: few enough to stay in cache, enough to pay for their calls
 SHIFT = 15
 MULTIPLIER = 0x846CA68B - (1 << 32)  # as a signed word; any odd constant with well spread bits
 CELLS_AT_ONCE = 32  # on an accelerator, where small chunks would wait for their launches

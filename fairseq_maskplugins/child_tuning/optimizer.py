@@ -26,12 +26,10 @@ logger = logging.getLogger(__name__)
 @dataclass
 class ChildTuningOptions(FairseqDataclass):
     child_tuning_mode: str = field(
-        default="F",
-        metadata={"help": "F: a fresh random mask at each update; D: the fixed mask of --child-tuning-mask"},
+        default="F", metadata={"help": "F: a fresh random mask at each update; D: the fixed mask of --child-tuning-mask"}
     )
     reserve_p: Optional[float] = field(
-        default=None,
-        metadata={"help": "share of the entries that is kept, in (0, 1] (default: 0.3 for F, the mask's own for D)"},
+        default=None, metadata={"help": "share of the entries that is kept, in (0, 1] (default: 0.3 for F, the mask's own for D)"}
     )
     child_tuning_target: str = field(
         default="gradient",
@@ -45,9 +43,7 @@ class ChildTuningOptions(FairseqDataclass):
     )
     child_tuning_decay: Optional[str] = field(
         default=None,
-        metadata={
-            "help": "whether weight decay reaches what is not selected: all or child (default: all, for D child)"
-        },
+        metadata={"help": "whether weight decay reaches what is not selected: all or child (default: all, for D child)"},
     )
     seed: int = II("common.seed")
     ddp_backend: str = II("distributed_training.ddp_backend")

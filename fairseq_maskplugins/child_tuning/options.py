@@ -24,9 +24,7 @@ def check_share(option: str, value: Any) -> float:
     return float(value)
 
 
-def build_masking(
-    mode: str, reserve_p: float, target: str, no_rescale: bool, decay: Optional[str], eps: float = 1.0
-) -> Masking:
+def build_masking(mode: str, reserve_p: float, target: str, no_rescale: bool, decay: Optional[str], eps: float = 1.0) -> Masking:
     """What a mask does, from the options.
 
     Args:
@@ -44,8 +42,6 @@ def build_masking(
     decay = ("all" if mode == "F" else "child") if decay is None else decay
     check_choice("--child-tuning-decay", decay, DECAYS)
     if not eps >= SMALLEST:
-        raise UsageError(
-            f"--adam-eps must be above 0 with ChildTuning, in float32 too ({SMALLEST:.2g} or more), got {eps:g}"
-        )
+        raise UsageError(f"--adam-eps must be above 0 with ChildTuning, in float32 too ({SMALLEST:.2g} or more), got {eps:g}")
     share = grid_share(reserve_p) if mode == "F" else reserve_p
     return Masking(target, 1.0 if no_rescale else 1.0 / share, decay == "all", mode == "D")

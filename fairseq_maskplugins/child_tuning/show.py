@@ -49,9 +49,7 @@ def format_table(table: Shares, manifest: Dict[str, Any]) -> List[str]:
         lines.append(f"{layer:<18}{kind:<14}{kept:>12}{total:>12}{kept / max(total, 1):>9.2%}")
     apart = [p["name"] for p in manifest["parameters"] if not p["covered"]]
     if apart:
-        lines.append(
-            f"not covered: {len(apart)} parameters ({', '.join(apart[:3])}{', ...' if len(apart) > 3 else ''})"
-        )
+        lines.append(f"not covered: {len(apart)} parameters ({', '.join(apart[:3])}{', ...' if len(apart) > 3 else ''})")
     return lines
 
 

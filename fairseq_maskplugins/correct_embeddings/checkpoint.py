@@ -74,9 +74,7 @@ def find_embedding(model: Dict[str, torch.Tensor]) -> str:
     return _find([name for name in model if name.endswith("encoder." + EMBEDDING)], EMBEDDING)
 
 
-def choose_rows(
-    total: int, mask: int, pad: int = 1, include_specials: bool = False, include_mask: bool = False
-) -> torch.Tensor:
+def choose_rows(total: int, mask: int, pad: int = 1, include_specials: bool = False, include_mask: bool = False) -> torch.Tensor:
     """The rows to correct: never padding; specials and ``<mask>`` where asked for. *Shape:* bool ``[total]``."""
     for name, row in (("--mask-index", mask), ("--pad-index", pad)):
         if not 0 <= row < total:

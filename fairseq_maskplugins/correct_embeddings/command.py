@@ -17,9 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask-prob", **{**share, "help": "fraction of tokens that was corrupted, " + share["help"]})
     parser.add_argument("--random-token-prob", **{**share, "help": "fraction of those made random, " + share["help"]})
     parser.add_argument("--leave-unmasked-prob", **{**share, "help": "fraction of those left as is, " + share["help"]})
-    parser.add_argument(
-        "--dict", metavar="FILE", help="dict.txt (default: that of the checkpoint's data, if it exists)"
-    )
+    parser.add_argument("--dict", metavar="FILE", help="dict.txt (default: that of the checkpoint's data, if it exists)")
     parser.add_argument("--mask-index", type=int, help="row of <mask> (default: by dict.txt, else the last row)")
     parser.add_argument("--pad-index", type=int, default=1, help="row of padding, never changed (default: 1)")
     parser.add_argument("--include-specials", action="store_true", help="also correct <s>, </s> and <unk>")

@@ -37,8 +37,7 @@ class Shares(NamedTuple):
                 raise UsageError(f"{name} must lie in [0, 1], got {value:g}")
         if self.random + self.same > 1.0 + 1e-9:
             raise UsageError(
-                f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {self.random:g} + "
-                f"{self.same:g}"
+                f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {self.random:g} + {self.same:g}"
             )
         return self
 
@@ -78,7 +77,5 @@ def read_shares(option: Callable[[str], Any], update: int, max_update: Optional[
     rates = [option(name) for name in names] + [option(f"{name}_final") for name in names]
     schedule = build_schedule(*rates, max_update=int(option("max_update") or max_update or 0))
     return Shares(
-        schedule.at(update).corruption,
-        float(option("random_token_prob") or 0.0),
-        float(option("leave_unmasked_prob") or 0.0),
+        schedule.at(update).corruption, float(option("random_token_prob") or 0.0), float(option("leave_unmasked_prob") or 0.0)
     )

@@ -19,8 +19,7 @@ TASK_NAME = "decoupled_mlm"
 @dataclass
 class DecoupledMLMBaseConfig(MaskedLMConfig):
     mask_prob: float = field(
-        default=0.4,
-        metadata={"help": "share of tokens that is corrupted and predicted, in (0, 1]; the default of both rates"},
+        default=0.4, metadata={"help": "share of tokens that is corrupted and predicted, in (0, 1]; the default of both rates"}
     )
     leave_unmasked_prob: float = field(
         default=0.0, metadata={"help": "share of the selected units that is left as it is, in [0, 1]"}
@@ -47,9 +46,7 @@ class DecoupledMLMBaseConfig(MaskedLMConfig):
     prediction_rate_final: Optional[float] = field(
         default=None, metadata={"help": "move --prediction-rate linearly to this value over --max-update"}
     )
-    masker: str = field(
-        default="uniform", metadata={"help": "what is masked together: uniform (single tokens), whole_word, ..."}
-    )
+    masker: str = field(default="uniform", metadata={"help": "what is masked together: uniform (single tokens), whole_word, ..."})
     mask_budget: Optional[str] = field(
         default=None,
         metadata={
@@ -117,9 +114,7 @@ def check_options(cfg: Any) -> None:
         if not 0.0 <= value <= 1.0:
             raise UsageError(f"{name} must lie in [0, 1], got {value:g}")
     if p_random + p_same > 1.0 + 1e-9:
-        raise UsageError(
-            f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {p_random:g} + {p_same:g}"
-        )
+        raise UsageError(f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {p_random:g} + {p_same:g}")
     if cfg.masker not in MASKERS:
         raise UsageError(f"--masker must be one of {', '.join(sorted(MASKERS))}, got {cfg.masker!r}")
     if cfg.mask_whole_words and cfg.masker not in ("uniform", "whole_word"):
@@ -140,9 +135,7 @@ def check_options(cfg: Any) -> None:
             advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true"
         raise UsageError(f"--tpu can't go with --task decoupled_mlm{advice}")
     if getattr(cfg, "pipeline_model_parallel", False):
-        raise UsageError(
-            "--pipeline-model-parallel can't go with --task decoupled_mlm: no masked language model has it"
-        )
+        raise UsageError("--pipeline-model-parallel can't go with --task decoupled_mlm: no masked language model has it")
     if (getattr(cfg, "model_parallel_size", 1) or 1) > 1:
         raise UsageError(
             f"--model-parallel-size must be 1 with --task decoupled_mlm, whose losses need whole logits, got "
@@ -150,6 +143,4 @@ def check_options(cfg: Any) -> None:
         )
     for name in ("skip_masking", "d2v2_multi"):
         if getattr(cfg, name, False):
-            raise UsageError(
-                f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm"
-            )
+            raise UsageError(f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm")

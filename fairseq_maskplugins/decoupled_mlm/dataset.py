@@ -159,9 +159,7 @@ class MaskPlanDataset(FairseqDataset):
             "net_input": {"src_tokens": torch.from_numpy(tokens), "src_lengths": lengths},
             "nsentences": len(items),
             "ntokens": int(lengths.sum()),
-            PLAN_KEY: {
-                name: None if value is None else torch.from_numpy(value) for name, value in plan._asdict().items()
-            },
+            PLAN_KEY: {name: None if value is None else torch.from_numpy(value) for name, value in plan._asdict().items()},
         }
 
     def check_tokens(self, tokens: np.ndarray, ids: np.ndarray) -> None:

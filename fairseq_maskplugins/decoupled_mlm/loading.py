@@ -37,9 +37,7 @@ def load_masked_lm(
     state = read_upgraded_checkpoint(path)
     cfg, name = state.get("cfg"), _task_name(state)
     if name != "decoupled_mlm":
-        raise UsageError(
-            f"{path}: must be a checkpoint of --task decoupled_mlm, it is one of {name or 'an older fairseq'}"
-        )
+        raise UsageError(f"{path}: must be a checkpoint of --task decoupled_mlm, it is one of {name or 'an older fairseq'}")
     with open_dict(cfg):
         cfg.task.data = data
         cfg.task.update({key: value for key, value in (overrides or {}).items() if value is not None})
@@ -120,9 +118,7 @@ def building(path: str) -> Iterator[None]:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(
-            f"{path}: does not fit its own options: {one_line(error, 300) or type(error).__name__}"
-        ) from None
+        raise UsageError(f"{path}: does not fit its own options: {one_line(error, 300) or type(error).__name__}") from None
 
 
 def require_proposer(loaded: Loaded, path: str, option: str) -> Any:

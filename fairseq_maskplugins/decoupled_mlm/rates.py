@@ -66,9 +66,7 @@ class RateSchedule:
         def move(a: float, b: float) -> float:
             return a + (b - a) * share
 
-        return Rates(
-            move(self.start.corruption, self.final.corruption), move(self.start.prediction, self.final.prediction)
-        )
+        return Rates(move(self.start.corruption, self.final.corruption), move(self.start.prediction, self.final.prediction))
 
     @property
     def max_copies(self) -> int:

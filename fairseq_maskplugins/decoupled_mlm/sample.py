@@ -10,9 +10,7 @@ from .rates import Rates
 PLAN_KEY = "mask_plan"
 
 
-def mask_sample(
-    sample: Dict[str, Any], rates: Rates, pad: int, mask: int, include_targets: bool = False
-) -> Dict[str, Any]:
+def mask_sample(sample: Dict[str, Any], rates: Rates, pad: int, mask: int, include_targets: bool = False) -> Dict[str, Any]:
     """Mask a collated batch at a pair of rates.
 
     Args:

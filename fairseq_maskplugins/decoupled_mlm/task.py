@@ -94,12 +94,7 @@ class DecoupledMLMTask(MaskedLMTask):
                     "which decides itself how long its units are"
                 )
             self._planner = Planner(
-                masker,
-                cfg.mask_budget,
-                cfg.random_token_prob,
-                cfg.leave_unmasked_prob,
-                cfg.mask_multiple_length,
-                cfg.mask_stdev,
+                masker, cfg.mask_budget, cfg.random_token_prob, cfg.leave_unmasked_prob, cfg.mask_multiple_length, cfg.mask_stdev
             )
         return self._planner
 
@@ -154,8 +149,7 @@ class DecoupledMLMTask(MaskedLMTask):
         limit = model.max_positions() if hasattr(model, "max_positions") else None
         if isinstance(limit, int) and self.cfg.sample_break_mode in FILLED_MODES and self.cfg.tokens_per_sample > limit:
             raise UsageError(
-                f"--tokens-per-sample must be at most the model's --max-positions, {limit}, got "
-                f"{self.cfg.tokens_per_sample}"
+                f"--tokens-per-sample must be at most the model's --max-positions, {limit}, got {self.cfg.tokens_per_sample}"
             )
         return model
 
@@ -171,9 +165,7 @@ class DecoupledMLMTask(MaskedLMTask):
         """Mask a batch at a pair of rates; one that carries no plan (masked already) is returned as it is."""
         if not sample or PLAN_KEY not in sample:
             return sample
-        masked = mask_sample(
-            sample, rates, self.dictionary.pad(), self.mask_idx, include_targets=self.cfg.include_target_tokens
-        )
+        masked = mask_sample(sample, rates, self.dictionary.pad(), self.mask_idx, include_targets=self.cfg.include_target_tokens)
         if getattr(self.cfg, "include_index", False):
             masked["net_input"]["src_id"] = masked["id"]
         return masked

@@ -46,13 +46,7 @@ def hash_rows(tokens: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def draw_dropped(
-    tokens: np.ndarray,
-    valid: np.ndarray,
-    protected: np.ndarray,
-    probability: float,
-    seed: int,
-    update: int,
-    rank: int = 0,
+    tokens: np.ndarray, valid: np.ndarray, protected: np.ndarray, probability: float, seed: int, update: int, rank: int = 0
 ) -> np.ndarray:
     """Draw the tokens to drop: ``floor(probability * n + u)`` of the ``n`` that may be, with ``u`` uniform in [0, 1).
 

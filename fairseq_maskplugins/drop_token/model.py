@@ -96,8 +96,7 @@ class DropTokenRobertaModel(PackedRobertaModel):
         layers = encoder.sentence_encoder.num_layers
         if not 0 <= self.drop_token_from_layer < layers:
             raise UsageError(
-                f"--drop-token-from-layer must lie in [0, {layers - 1}] with {layers} layers, "
-                f"got {self.drop_token_from_layer}"
+                f"--drop-token-from-layer must lie in [0, {layers - 1}] with {layers} layers, got {self.drop_token_from_layer}"
             )
 
     @staticmethod
@@ -109,8 +108,7 @@ class DropTokenRobertaModel(PackedRobertaModel):
             type=float,
             default=0.0,
             metavar="P",
-            help="share of the tokens that is dropped in training, in [0, 1]: 0 is RoBERTa, 1 leaves <s> and what is "
-            "predicted",
+            help="share of the tokens that is dropped in training, in [0, 1]: 0 is RoBERTa, 1 leaves <s> and what is predicted",
         )
         parser.add_argument(
             "--drop-token-warmup-updates",

@@ -27,9 +27,7 @@ def encode_around_masks(encode: Any, text: str) -> List[str]:
     return tokens
 
 
-def fill(
-    model: Any, dictionary: Any, vocabulary: Vocabulary, tokens: List[str], topk: int
-) -> List[List[Tuple[float, int]]]:
+def fill(model: Any, dictionary: Any, vocabulary: Vocabulary, tokens: List[str], topk: int) -> List[List[Tuple[float, int]]]:
     """The likeliest fillings: for each mask up to ``topk`` pairs of probability and id, the likeliest first. Only what
     text is made of fills a mask: no special, no padding word, no ``<mask>``."""
     mask = vocabulary.mask

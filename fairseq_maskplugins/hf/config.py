@@ -35,17 +35,13 @@ def check_representable(option: Option, shape: Shape, model: Tensors, head: Opti
     if activation not in ACTIVATIONS:
         raise CheckpointError(f"activation_fn must be one of {', '.join(ACTIVATIONS)}, got {activation}")
     if head is None and activation != "gelu":
-        raise CheckpointError(
-            f"activation_fn must be gelu, got {activation}: the masked-LM head of transformers has no other"
-        )
+        raise CheckpointError(f"activation_fn must be gelu, got {activation}: the masked-LM head of transformers has no other")
     if option("no_scale_embedding") is False:
         raise CheckpointError("no_scale_embedding must be on, got False: transformers doesn't scale embeddings")
     if head is not None:
         pooler = option("pooler_activation_fn") or "tanh"
         if pooler != "tanh":
-            raise CheckpointError(
-                f"pooler_activation_fn must be tanh, got {pooler}: the heads of transformers have no other"
-            )
+            raise CheckpointError(f"pooler_activation_fn must be tanh, got {pooler}: the heads of transformers have no other")
         inner = model[f"{HEADS}{head}.dense.weight"].shape[0]
         if inner != shape.width:
             raise CheckpointError(f"the inner width of head {head} must be the model's, {shape.width}, got {inner}")
@@ -76,9 +72,7 @@ def make_config(
     kind = "RobertaPreLayerNorm" if shape.prenorm else "Roberta"
     attention_heads = _number(option, "encoder_attention_heads")
     if type(attention_heads) is not int or attention_heads < 1 or shape.width % attention_heads:
-        raise CheckpointError(
-            f"encoder_attention_heads must divide the width, {shape.width}, got {attention_heads!r:.60}"
-        )
+        raise CheckpointError(f"encoder_attention_heads must divide the width, {shape.width}, got {attention_heads!r:.60}")
     config = {
         "architectures": [kind + ("ForMaskedLM" if head is None else "ForSequenceClassification")],
         "model_type": base_name(shape.prenorm).replace("_", "-"),

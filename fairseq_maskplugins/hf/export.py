@@ -47,9 +47,7 @@ def check_symbols(symbols: List[str], rows: int) -> None:
     if tuple(symbols[:4]) != SPECIALS:
         raise UsageError(f"dict.txt: must begin with {' '.join(SPECIALS)}, got {' '.join(symbols[:4])}")
     if len(symbols) != rows or MASK not in symbols:
-        raise UsageError(
-            f"dict.txt: has {len(symbols)} entries with {MASK}, the model has {rows} rows: it is not the model's"
-        )
+        raise UsageError(f"dict.txt: has {len(symbols)} entries with {MASK}, the model has {rows} rows: it is not the model's")
 
 
 def export_checkpoint(
@@ -102,11 +100,7 @@ def export_checkpoint(
     files = {"config.json": to_json(config), "model.safetensors": save(tensors, metadata={"format": "pt"})}
     lines = [
         f"{config['architectures'][0]}: {shape.layers} layers of width {shape.width}, {shape.rows} entries, "
-        + (
-            "output projection " + ("tied" if tied else "of its own")
-            if head is None
-            else f"head {head}, {classes} classes"
-        )
+        + ("output projection " + ("tied" if tied else "of its own") if head is None else f"head {head}, {classes} classes")
     ]
     if aliases:
         lines.append(
@@ -114,13 +108,9 @@ def export_checkpoint(
             "predicted"
         )
     if built and built.unreachable:
-        lines.append(
-            f"{len(built.unreachable)} entries of the dictionary that no piece stands for become <unk> in new text"
-        )
+        lines.append(f"{len(built.unreachable)} entries of the dictionary that no piece stands for become <unk> in new text")
     if shape.mae and head is None:
-        lines.append(
-            "the MAE decoder is left out: the head was trained behind it, so predictions mean little before fine-tuning"
-        )
+        lines.append("the MAE decoder is left out: the head was trained behind it, so predictions mean little before fine-tuning")
     return Exported({**files, **(built.files if built else {})}, lines)
 
 

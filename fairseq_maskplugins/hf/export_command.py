@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--head", metavar="NAME", help="classification head to export (default: the only one, if any)")
     kind.add_argument("--masked-lm", action="store_true", help="export the masked-LM head, though there are others")
     parser.add_argument(
-        "--labels",
-        metavar="FILE",
-        help="dict.txt of the labels (default: that of the checkpoint's data, else LABEL_0 ...)",
+        "--labels", metavar="FILE", help="dict.txt of the labels (default: that of the checkpoint's data, else LABEL_0 ...)"
     )
 
 
@@ -99,9 +97,7 @@ def _tokenizer(args: argparse.Namespace, state: Any, symbols: List[str]) -> Any:
     require_library("tokenizers", "hf")
     bpe = args.bpe or option_of(state, "bpe", "_name") or option_of(state, "bpe", "bpe")
     if bpe not in MODEL_FILES:
-        raise UsageError(
-            f"--bpe must be {' or '.join(MODEL_FILES)}, got {bpe}; --no-tokenizer exports the model without one"
-        )
+        raise UsageError(f"--bpe must be {' or '.join(MODEL_FILES)}, got {bpe}; --no-tokenizer exports the model without one")
     content, given = [], {}
     for name in MODEL_FILES[bpe]:
         option = f"--{name.replace('_', '-')}"

@@ -20,12 +20,8 @@ CARRIED = ("sp.model", "encoder.json", "vocab.bpe")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="folder with config.json, model.safetensors and a tokenizer")
-    parser.add_argument(
-        "output", metavar="OUT", help="folder to make, with model.pt and dict.txt; must not exist or be empty"
-    )
-    parser.add_argument(
-        "--head", metavar="NAME", help="what to call a classification head (default: as it was exported)"
-    )
+    parser.add_argument("output", metavar="OUT", help="folder to make, with model.pt and dict.txt; must not exist or be empty")
+    parser.add_argument("--head", metavar="NAME", help="what to call a classification head (default: as it was exported)")
 
 
 def run(args: argparse.Namespace) -> None:

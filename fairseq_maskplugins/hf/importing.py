@@ -42,11 +42,7 @@ def plan_dictionary(vocab: Dict[str, int], rows: int, specials: Dict[str, str]) 
         raise UsageError("the tokenizer's special tokens must be five different ones")
     others = [row for row in range(rows) if row not in found]
     symbols = [by_row.get(row, f"madeupword{row:04d}") for row in others]
-    if (
-        len(set(symbols)) < len(symbols)
-        or set(symbols) & {*SPECIALS, MASK}
-        or any(not s or s.isspace() for s in symbols)
-    ):
+    if len(set(symbols)) < len(symbols) or set(symbols) & {*SPECIALS, MASK} or any(not s or s.isspace() for s in symbols):
         raise UsageError(
             "the tokenizer's tokens can't be a dictionary: they must differ from each other and from fairseq's specials"
         )

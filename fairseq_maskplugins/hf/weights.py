@@ -75,9 +75,7 @@ def read_shape(model: Tensors) -> Shape:
             "has no layer norm after its embeddings (--arch roberta_prenorm); transformers' RobertaPreLayerNorm always has "
             "one: train with --arch roberta_base --encoder-normalize-before"
         )
-    numbers = [
-        int(found[1]) for found in (re.match(re.escape(ENCODER) + r"layers\.(\d+)\.", k) for k in model) if found
-    ]
+    numbers = [int(found[1]) for found in (re.match(re.escape(ENCODER) + r"layers\.(\d+)\.", k) for k in model) if found]
     layers = max(numbers, default=-1) + 1
     if sorted(set(numbers)) != list(range(layers)) or not layers:
         raise CheckpointError(f"must hold layers numbered from 0 without a gap, found {sorted(set(numbers))}")

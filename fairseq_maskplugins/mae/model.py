@@ -55,14 +55,9 @@ class MAERobertaModel(PackedRobertaModel):
     def add_args(parser: ArgumentParser) -> None:
         roberta.RobertaModel.add_args(parser)
         add_checkpointing_options(parser)
+        parser.add_argument("--decoder-layers", type=int, default=2, metavar="N", help="layers of the decoder, 1 or more")
         parser.add_argument(
-            "--decoder-layers", type=int, default=2, metavar="N", help="layers of the decoder, 1 or more"
-        )
-        parser.add_argument(
-            "--decoder-embed-dim",
-            type=int,
-            metavar="N",
-            help="width of the decoder (default: half of --encoder-embed-dim)",
+            "--decoder-embed-dim", type=int, metavar="N", help="width of the decoder (default: half of --encoder-embed-dim)"
         )
         parser.add_argument(
             "--decoder-ffn-embed-dim",
@@ -146,9 +141,7 @@ def build_decoder(args: Namespace, dictionary: Any) -> MaskedDecoder:
     block = safe_getattr(args, "quant_noise_pq_block_size", 8)
     for name, size in (("embed", inner), ("ffn-embed", sizes["encoder_ffn_embed_dim"])):
         if safe_getattr(args, "quant_noise_pq", 0) > 0 and size % block:
-            raise UsageError(
-                f"--decoder-{name}-dim must be a multiple of --quant-noise-pq-block-size, {block}, got {size}"
-            )
+            raise UsageError(f"--decoder-{name}-dim must be a multiple of --quant-noise-pq-block-size, {block}, got {size}")
     given = dict(args.items()) if hasattr(args, "items") else vars(args)
     options = Namespace(**{**given, **sizes, "encoder_layerdrop": 0.0, "encoder_layers_to_keep": None})
     stack = TransformerEncoder(options, dictionary, _NoTokens(inner, dictionary.pad()))

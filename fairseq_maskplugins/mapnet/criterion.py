@@ -40,9 +40,7 @@ class MapNetCriterion(DecoupledMLMCriterion):
         super().__init__(cfg, task)
         check_options(cfg)
         if not hasattr(task, "mask_batch"):
-            raise UsageError(
-                "--criterion mapnet needs --task decoupled_mlm, which gives it rows that are not masked yet"
-            )
+            raise UsageError("--criterion mapnet needs --task decoupled_mlm, which gives it rows that are not masked yet")
         self.cfg = cfg
         dictionary = task.source_dictionary
         shared_width: Optional[int] = None

@@ -20,19 +20,16 @@ class MapNetCriterionConfig(FairseqDataclass):
         default=False, metadata={"help": "the proposer reads the model's token embeddings, without training them"}
     )
     mapnet_temperature: float = field(
-        default=1.0,
-        metadata={"help": "scores are divided by this, in [0.001, 1000]; large: uniform, near 0: always the same"},
+        default=1.0, metadata={"help": "scores are divided by this, in [0.001, 1000]; large: uniform, near 0: always the same"}
     )
     mapnet_uniform_mix: float = field(
         default=0.5, metadata={"help": "share of the uniform proposal in the mixture, in [0, 1]; 1: uniform masks"}
     )
     mapnet_beta: float = field(
-        default=1.0,
-        metadata={"help": "sharpness of preferences, in [0.001, 1000]; the larger, the flatter the proposal"},
+        default=1.0, metadata={"help": "sharpness of preferences, in [0.001, 1000]; the larger, the flatter the proposal"}
     )
     mapnet_margin: float = field(
-        default=0.0,
-        metadata={"help": "pairs teach where their mean losses differ by more than this, in nats; 0 or more"},
+        default=0.0, metadata={"help": "pairs teach where their mean losses differ by more than this, in nats; 0 or more"}
     )
     mapnet_weights: str = field(
         default="inclusion", metadata={"help": "inclusion: the model's loss is weighted by importance; none: it is not"}
@@ -73,8 +70,7 @@ def check_options(cfg: Any) -> None:
             raise UsageError(f"{_flag(name)} must {rule}, got {getattr(cfg, name):g}")
     if cfg.mapnet_embed_dim % cfg.mapnet_attention_heads:
         raise UsageError(
-            f"--mapnet-attention-heads must divide --mapnet-embed-dim, {cfg.mapnet_embed_dim}, got "
-            f"{cfg.mapnet_attention_heads}"
+            f"--mapnet-attention-heads must divide --mapnet-embed-dim, {cfg.mapnet_embed_dim}, got {cfg.mapnet_attention_heads}"
         )
     if cfg.mapnet_weights not in WEIGHTS:
         raise UsageError(f"--mapnet-weights must be one of {', '.join(WEIGHTS)}, got {cfg.mapnet_weights!r}")

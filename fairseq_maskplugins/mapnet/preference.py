@@ -21,9 +21,7 @@ class Preference(NamedTuple):
     correct: torch.Tensor
 
 
-def compare_masks(
-    log_q: torch.Tensor, taken: torch.Tensor, mean_loss: torch.Tensor, beta: float, margin: float
-) -> Preference:
+def compare_masks(log_q: torch.Tensor, taken: torch.Tensor, mean_loss: torch.Tensor, beta: float, margin: float) -> Preference:
     """Bradley-Terry loss ``-log sigmoid(beta (log q(hard) - log q(easy)))`` of the pairs.
 
     ``log q(mask)`` is the sum of ``log q_i`` over the ``k`` tokens of the mask, divided by ``sqrt(k)``. Without the

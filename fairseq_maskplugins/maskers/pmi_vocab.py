@@ -103,10 +103,7 @@ def load_phrases(path: str, match_case: bool = False) -> PhraseTable:
     # case folding and punctuation come from the Unicode tables of the Python that runs
     key = f"{'case' if match_case else 'fold'} {unicodedata.unidata_version} {hashlib.sha256(raw).hexdigest()}"
     kind = "case" if match_case else "fold"
-    places = [
-        f"{path}.{kind}.pmi-cache",
-        os.path.join(_user_folder(), f"{hashlib.sha256(key.encode()).hexdigest()}.pmi-cache"),
-    ]
+    places = [f"{path}.{kind}.pmi-cache", os.path.join(_user_folder(), f"{hashlib.sha256(key.encode()).hexdigest()}.pmi-cache")]
     for place in places:
         table = _open(place, key)
         if table is not None:
@@ -164,8 +161,7 @@ def _open(place: str, key: Optional[str]) -> Optional[PhraseTable]:
                 return None
             whole = np.memmap(file, dtype=np.uint8, mode="r")
         arrays = tuple(
-            np.asarray(whole[at : at + np.dtype(kind).itemsize * n]).view(kind)
-            for at, (kind, n) in zip(ends, _layout(info))
+            np.asarray(whole[at : at + np.dtype(kind).itemsize * n]).view(kind) for at, (kind, n) in zip(ends, _layout(info))
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -34,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build = actions.add_parser("build", help=summary, description=summary, epilog=BUILD, formatter_class=raw)
     build.set_defaults(action_run=_build)
     build.add_argument(
-        "text",
-        nargs="+",
-        help="files, pipes or globs, plain, gzip or zstd, UTF-8, one sentence or paragraph a line; - is stdin",
+        "text", nargs="+", help="files, pipes or globs, plain, gzip or zstd, UTF-8, one sentence or paragraph a line; - is stdin"
     )
     build.add_argument("--output", required=True, metavar="FILE", help="the list; compressed where it ends in .gz")
     _add_words(build)
@@ -45,20 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--size", type=int, help=f"entries, 1 or more (default: {DEFAULT_SIZE}, with --coverage as many as it takes)"
     )
     build.add_argument(
-        "--coverage",
-        type=float,
-        help="share of the text's words that must be inside a phrase, in (0, 1]: sets the size",
+        "--coverage", type=float, help="share of the text's words that must be inside a phrase, in (0, 1]: sets the size"
     )
     build.add_argument(
-        "--score",
-        default="pmi",
-        help=f"{' or '.join(SCORES)}: frequency squares the phrase's probability (default: pmi)",
+        "--score", default="pmi", help=f"{' or '.join(SCORES)}: frequency squares the phrase's probability (default: pmi)"
     )
     build.add_argument("--engine", default="duckdb", help=f"{' or '.join(ENGINES)} (default: duckdb)")
     build.add_argument("--memory-limit", default="4GB", help="of DuckDB; what is more goes to disk (default: 4GB)")
-    build.add_argument(
-        "--temp-dir", default=tempfile.gettempdir(), help="for what goes to disk (default: the system's)"
-    )
+    build.add_argument("--temp-dir", default=tempfile.gettempdir(), help="for what goes to disk (default: the system's)")
     build.add_argument("--threads", type=int, help="of DuckDB, 1 or more (default: all cores)")
     build.add_argument("--master", help="of Spark, such as local[2] (default: what spark-submit or its settings say)")
     summary = "entries by length, coverage, and how often whole phrases are masked, by masker and rate"
@@ -108,15 +100,11 @@ def _build_and_write(args: argparse.Namespace, splitter: WordSplitter) -> None:
         _progress,
     )
     if not built.phrases:
-        raise UsageError(
-            f"no phrase occurs {args.min_count} times in {built.words} words: lower --min-count, or give more text"
-        )
+        raise UsageError(f"no phrase occurs {args.min_count} times in {built.words} words: lower --min-count, or give more text")
     write_list(args.output, built.phrases)
     print(f"{args.output}: {len(built.phrases)} phrases from {built.words} words", file=sys.stderr)
     for n, chosen in count_by_length(built.phrases).items():
-        print(
-            f"  {n} words: {chosen} of {built.candidates[n]} with {args.min_count} occurrences or more", file=sys.stderr
-        )
+        print(f"  {n} words: {chosen} of {built.candidates[n]} with {args.min_count} occurrences or more", file=sys.stderr)
     if args.coverage is not None:
         print(f"  {built.covered / built.words:.4f} of the words are inside a phrase", file=sys.stderr)
     if len(built.phrases) < built.size:

@@ -67,9 +67,7 @@ def hash_grams(columns: List[np.ndarray]) -> np.ndarray:
     return mixed
 
 
-def _count_equal(
-    row: np.ndarray, hashes: np.ndarray, begins: np.ndarray, n: int
-) -> Tuple[List[np.ndarray], np.ndarray]:
+def _count_equal(row: np.ndarray, hashes: np.ndarray, begins: np.ndarray, n: int) -> Tuple[List[np.ndarray], np.ndarray]:
     """Count equal n-grams.
 
     They are sorted by the high bits of a hash, with the position in the low bits: a plain sort of integers. N-grams

@@ -70,9 +70,7 @@ class DuckEngine:
         try:
             import duckdb
         except ImportError:
-            raise UsageError(
-                "--engine duckdb needs the package duckdb: pip install 'fairseq_maskplugins[pmi]'"
-            ) from None
+            raise UsageError("--engine duckdb needs the package duckdb: pip install 'fairseq_maskplugins[pmi]'") from None
         self.duckdb, self.memory_limit, self.temp_dir, self.progress = duckdb, memory_limit, temp_dir, progress
         # a file that can't be written ends the statement, or the commit after it, or the whole database
         self.disk_errors = (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException)
@@ -172,9 +170,7 @@ class DuckEngine:
         rows = self._run(f"SELECT COUNT(*) FROM scored{n}").fetchone()[0]
         parts = -(-rows // CHUNK)
         for part in range(parts):
-            columns = self._run(
-                sql.candidates(n, f"ABS((g.w1 % {parts} + g.w2 % {parts}) % {parts}) = {part}")
-            ).fetchnumpy()
+            columns = self._run(sql.candidates(n, f"ABS((g.w1 % {parts} + g.w2 % {parts}) % {parts}) = {part}")).fetchnumpy()
             yield list(columns["phrase"]), [np.asarray(columns[name], dtype=np.int64) for name in sql.counts(n)]
 
     def cover(self, files: Sequence[str], splitter: WordSplitter, table: PhraseTable) -> Iterator[Tuple[int, int]]:
@@ -191,6 +187,4 @@ class DuckEngine:
 
 def refuse_collisions(row) -> None:
     if row is not None:
-        raise UsageError(
-            f"the words {row[0]!r} and {row[1]!r} have the same 64-bit key; take one of them out of the text"
-        )
+        raise UsageError(f"the words {row[0]!r} and {row[1]!r} have the same 64-bit key; take one of them out of the text")

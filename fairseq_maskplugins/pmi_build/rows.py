@@ -77,9 +77,7 @@ def _read_word(ids: Tuple[int, ...], at: int, decode: Callable[[Tuple[int, ...]]
     return row + _punctuation(ids[end:], at + end, decode, keep_case)
 
 
-def _punctuation(
-    ids: Tuple[int, ...], at: int, decode: Callable[[Tuple[int, ...]], str], keep_case: bool
-) -> List[Word]:
+def _punctuation(ids: Tuple[int, ...], at: int, decode: Callable[[Tuple[int, ...]], str], keep_case: bool) -> List[Word]:
     text = fold(decode(ids).strip(), keep_case) if ids else ""
     return [Word(text, at, at + len(ids))] if text else []
 

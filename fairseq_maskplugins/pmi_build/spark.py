@@ -86,9 +86,7 @@ class SparkEngine:
             from pyspark import cloudpickle
             from pyspark.sql import SparkSession
         except ImportError:
-            raise UsageError(
-                "--engine spark needs the package pyspark: pip install 'fairseq_maskplugins[spark]'"
-            ) from None
+            raise UsageError("--engine spark needs the package pyspark: pip install 'fairseq_maskplugins[spark]'") from None
         for module in (errors, files, text, words, count, coverage, sys.modules[__name__]):
             cloudpickle.register_pickle_by_value(module)
         builder = SparkSession.builder.appName("maskplugins pmi build")

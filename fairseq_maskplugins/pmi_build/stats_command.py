@@ -110,9 +110,7 @@ def _report(args: argparse.Namespace, report: Dict[str, Any]) -> None:
     _measure(args, rows, found, planners, report)
 
 
-def _measure(
-    args: argparse.Namespace, rows: Rows, found: List, planners: Dict[str, Planner], report: Dict[str, Any]
-) -> None:
+def _measure(args: argparse.Namespace, rows: Rows, found: List, planners: Dict[str, Planner], report: Dict[str, Any]) -> None:
     maskable = [int(np.count_nonzero(rows.vocabulary.maskable[row])) for row in rows.tokens]
     lengths = np.array([one.end - one.first for one in found])
     base = uniform_probability(lengths, np.array([maskable[one.row] for one in found]), BASE_RATE)
@@ -128,15 +126,11 @@ def _measure(
         for one in measured:
             probability, ratio = one.probability(i), one.probability(i) / base if base else np.nan
             cells.append(f"{probability:.5f}\t{ratio:.2f}")
-            report["masked_whole"].append(
-                {"masker": one.masker, "rate": rate, "probability": probability, "ratio": ratio}
-            )
+            report["masked_whole"].append({"masker": one.masker, "rate": rate, "probability": probability, "ratio": ratio})
         print("\t".join([f"{rate:g}", *cells]))
 
 
-def _count(
-    name: str, planner: Planner, rates: List[float], args: argparse.Namespace, rows: Rows, found: List
-) -> Measured:
+def _count(name: str, planner: Planner, rates: List[float], args: argparse.Namespace, rows: Rows, found: List) -> Measured:
     from tqdm import tqdm
 
     masked = np.zeros(len(rates), dtype=np.int64)

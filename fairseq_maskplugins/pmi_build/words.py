@@ -82,9 +82,7 @@ class WordSplitter:
         try:
             import sentencepiece
         except ImportError:
-            raise UsageError(
-                "--words sentencepiece needs the package sentencepiece: pip install sentencepiece"
-            ) from None
+            raise UsageError("--words sentencepiece needs the package sentencepiece: pip install sentencepiece") from None
         processor = sentencepiece.SentencePieceProcessor()
         processor.LoadFromSerializedProto(self.model)
         return processor

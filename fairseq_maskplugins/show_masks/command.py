@@ -46,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--epoch", type=int, default=1, help="epoch whose masks are drawn, 1 or more (default: 1)")
     own.add_argument("--update", type=int, default=0, help="update number, for rate schedules (default: 0)")
     own.add_argument("--html", metavar="FILE", help="also write a page with the rows, the figures and plots")
-    own.add_argument(
-        "--checkpoint", metavar="FILE", help="of --criterion mapnet: also show what its proposer would mask"
-    )
+    own.add_argument("--checkpoint", metavar="FILE", help="of --criterion mapnet: also show what its proposer would mask")
     add_json_option(own)
     own.add_argument("--seed", type=int, default=1, help="as for fairseq-train (default: 1)")
     own.add_argument("--max-update", type=int, default=0, help="as for fairseq-train: where rate schedules end")
@@ -114,9 +112,7 @@ def _show(args: argparse.Namespace, report: Dict[str, Any]) -> None:
             print(f"{name}: {render_row(tokens, colour)}\n")
     print("\n".join(render_totals(totals, rates.corruption, rates.prediction)))
     report.update(data=args.data, split=args.split, masker=task.masker_name, epoch=args.epoch, update=args.update)
-    report.update(
-        tokens_per_sample=task.cfg.tokens_per_sample, **describe_totals(totals, rates.corruption, rates.prediction)
-    )
+    report.update(tokens_per_sample=task.cfg.tokens_per_sample, **describe_totals(totals, rates.corruption, rates.prediction))
     proposals = propose_rows(loaded, task, dataset, indices[: args.rows], texts) if loaded else []
     report["proposals"] = [{"row": index, "words": words} for index, words in zip(indices, proposals)]
     for index, words in zip(indices, proposals):
@@ -176,10 +172,7 @@ def _read_batch(
     def tokens_of(line: int) -> List[Token]:
         return [token_at(line, t) for t in np.flatnonzero(tokens[line] != pad)]
 
-    return [
-        [tokens_of(row * rates.copies + copy) for copy in range(rates.copies)]
-        for row in range(min(shown, len(maskable)))
-    ]
+    return [[tokens_of(row * rates.copies + copy) for copy in range(rates.copies)] for row in range(min(shown, len(maskable)))]
 
 
 def _compare(

@@ -110,9 +110,7 @@ class Totals:
     selected_at: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     maskable_at: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def add(
-        self, states: np.ndarray, predicted: np.ndarray, maskable: np.ndarray, starts: np.ndarray, copies: int
-    ) -> None:
+    def add(self, states: np.ndarray, predicted: np.ndarray, maskable: np.ndarray, starts: np.ndarray, copies: int) -> None:
         """Count a batch.
 
         Args:

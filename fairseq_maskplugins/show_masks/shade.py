@@ -55,8 +55,7 @@ def render_shaded(words: Iterable[Word], uniform: bool = False) -> str:
 def render_section(rows: Sequence[Sequence[Word]], checkpoint: str) -> str:
     """The page's section: each row twice, by the proposal and uniformly."""
     lines = "\n".join(
-        f'<p class="row">{render_shaded(words)}</p><p class="row copy">{render_shaded(words, uniform=True)}</p>'
-        for words in rows
+        f'<p class="row">{render_shaded(words)}</p><p class="row copy">{render_shaded(words, uniform=True)}</p>' for words in rows
     )
     return (
         f"<h2>What MAP-Net would mask</h2><p>The proposal of <code>{escape(checkpoint)}</code>: the darker, the oftener a "

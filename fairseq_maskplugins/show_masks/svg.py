@@ -23,13 +23,7 @@ class Plot:
     """A frame with axes; the y axis begins at 0 unless told otherwise."""
 
     def __init__(
-        self,
-        title: str,
-        x_label: str,
-        y_label: str,
-        x: Tuple[float, float],
-        y: Tuple[float, float],
-        percent: bool = True,
+        self, title: str, x_label: str, y_label: str, x: Tuple[float, float], y: Tuple[float, float], percent: bool = True
     ):
         self.title, self.x_label, self.y_label, self.percent = title, x_label, y_label, percent
         self.x, self.y = (x[0], max(x[1], x[0] + 1e-9)), (y[0], max(y[1], y[0] + 1e-9))
@@ -80,9 +74,7 @@ class Plot:
         middle = (_LEFT + WIDTH - _RIGHT) / 2
         out.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(self.x_label)}</text>')
         height = HEIGHT / 2 - _BOTTOM / 2
-        out.append(
-            f'<text transform="translate(14 {height}) rotate(-90)" text-anchor="middle">{escape(self.y_label)}</text>'
-        )
+        out.append(f'<text transform="translate(14 {height}) rotate(-90)" text-anchor="middle">{escape(self.y_label)}</text>')
         out += self.marks
         for number, (name, colour) in enumerate(self.legend):
             y = _TOP + 12 + 18 * number

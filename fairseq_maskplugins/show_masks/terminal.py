@@ -60,8 +60,7 @@ def render_totals(totals: Totals, corruption: float, prediction: float) -> List[
         f"{totals.rows} rows, {totals.maskable} tokens in units, {totals.copies} "
         f"{'copy' if totals.copies == 1 else 'copies'} of each row",
         *(
-            f"{name} rate  asked {rate['asked']:.4f}  selected {rate['selected']:.4f}  "
-            f"logged (without same) {rate['logged']:.4f}"
+            f"{name} rate  asked {rate['asked']:.4f}  selected {rate['selected']:.4f}  logged (without same) {rate['logged']:.4f}"
             for name, rate in (("corruption", found["corruption_rate"]), ("prediction", found["prediction_rate"]))
         ),
         "of the tokens    " + "  ".join(f"{name} {100 * share:.2f}%" for name, share in found["shares"].items()),

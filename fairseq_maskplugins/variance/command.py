@@ -48,9 +48,7 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, name) < lowest:
             raise UsageError(f"--{name} must be at least {lowest}, got {getattr(args, name)}")
     if args.rows % args.groups or args.rows < 2 * args.groups:
-        raise UsageError(
-            f"--rows must be a multiple of --groups, {args.groups}, and hold 2 rows a group, got {args.rows}"
-        )
+        raise UsageError(f"--rows must be a multiple of --groups, {args.groups}, and hold 2 rows a group, got {args.rows}")
     for rate in args.rates or []:
         if not 0 < rate <= 1:
             raise UsageError(f"--rates must lie in (0, 1], got {rate:g}")

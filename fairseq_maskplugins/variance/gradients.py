@@ -46,9 +46,7 @@ def compute(args: argparse.Namespace, report: Dict[str, Any]) -> None:
         from tqdm import tqdm
     except ImportError:
         raise UsageError("maskplugins variance needs tqdm: pip install 'fairseq_maskplugins[variance]'") from None
-    print(
-        f"{sum(p.numel() for p in chosen)} entries of {len(chosen)} parameters; {args.rows} rows, {args.masks} masks each"
-    )
+    print(f"{sum(p.numel() for p in chosen)} entries of {len(chosen)} parameters; {args.rows} rows, {args.masks} masks each")
     lines: List[Line] = []
     with tqdm(total=len(rates) * len(masking) * args.rows, unit="rows") as progress:
         for pair in rates:

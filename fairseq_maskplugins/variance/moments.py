@@ -65,11 +65,7 @@ class Group:
     """
 
     def __init__(self, masks: int):
-        self.masks, self.rows, self.first = (
-            masks,
-            Spread(),
-            Spread(),
-        )  # of the rows' mean gradients, and of the first mask's
+        self.masks, self.rows, self.first = (masks, Spread(), Spread())  # of the rows' mean gradients, and of the first mask's
         self.within = self.loss = 0.0
 
     def add_row(self, gradients: Callable[[int], Tuple[torch.Tensor, float]]) -> None:

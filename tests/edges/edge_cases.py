@@ -6,15 +6,7 @@ from helpers import BOS, EOS, NSPECIAL, PAD, UNK, make_planner, make_vocabulary
 # as near to 0 and to 1 as anyone asks for, and what lies on the way there
 RATES = (1e-12, 1e-4, 0.5, 1 - 1e-9, 1.0)
 # with copies: the most that a row of 64 tokens may have, windows that are all but equal, and one that starts again at 0
-DECOUPLED = (
-    (1 / 64, 1.0),
-    (1 / 64, 1e-12),
-    (1.0, 1e-12),
-    (1e-12, 1.0e-11),
-    (0.5, 1 - 1e-9),
-    (1 - 1e-9, 1.0),
-    (0.3, 1.0),
-)
+DECOUPLED = ((1 / 64, 1.0), (1 / 64, 1e-12), (1.0, 1e-12), (1e-12, 1.0e-11), (0.5, 1 - 1e-9), (1 - 1e-9, 1.0), (0.3, 1.0))
 PAIRS = tuple((rate, rate) for rate in RATES) + DECOUPLED
 
 MASKERS = {
@@ -52,9 +44,7 @@ def planner_of(name, vocabulary, phrases, budget=None, replacement=(0.0, 0.0), *
     masker, options = MASKERS[name]
     options = {**options, "pmi_vocab": phrases} if masker == "pmi" else options
     p_random, p_same = replacement
-    return make_planner(
-        masker, vocabulary, budget, options, random_token_prob=p_random, leave_unmasked_prob=p_same, **kwargs
-    )
+    return make_planner(masker, vocabulary, budget, options, random_token_prob=p_random, leave_unmasked_prob=p_same, **kwargs)
 
 
 def rows_of(lengths, vocabulary, seed=0):

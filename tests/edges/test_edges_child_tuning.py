@@ -134,9 +134,7 @@ def test_d_with_everything_selected_is_no_mask_at_all(dtype, target):
 @pytest.mark.parametrize("eps", [0.0, -1e-8, 5e-324, 1e-50, 1e-45, float("nan")])
 def test_an_eps_that_is_zero_in_float32_is_refused(eps):
     """It is added to a square root of zero, in float32."""
-    with pytest.raises(
-        UsageError, match=r"--adam-eps must be above 0 with ChildTuning, in float32 too \(1.2e-38 or more\)"
-    ):
+    with pytest.raises(UsageError, match=r"--adam-eps must be above 0 with ChildTuning, in float32 too \(1.2e-38 or more\)"):
         build_masking("F", 0.3, "gradient", False, None, eps)
 
 
@@ -144,9 +142,7 @@ def test_an_eps_that_is_zero_in_float32_is_refused(eps):
 @pytest.mark.parametrize("p", [0.3, 1.0])
 def test_entries_that_never_have_a_gradient_do_not_move_at_the_smallest_eps(p, fused):
     param = torch.nn.Parameter(torch.ones(100))
-    optimizer = build(
-        ChildAdam, [param], keyed(1, p), build_masking("F", p, "gradient", False, None), fused, eps=1.2e-38
-    )
+    optimizer = build(ChildAdam, [param], keyed(1, p), build_masking("F", p, "gradient", False, None), fused, eps=1.2e-38)
     for _ in range(3):
         param.grad = torch.zeros(100)
         optimizer.step()

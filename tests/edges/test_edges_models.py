@@ -95,9 +95,7 @@ def test_losses_and_gradients_are_finite_and_counts_are_right(name, rates, built
             assert size == copies * sum(n)
         assert size > 0 or loss == 0
         for module in parts[1:]:
-            trained = {
-                k: p for k, p in module.named_parameters() if k in harness.trained(dict(module.named_parameters()))
-            }
+            trained = {k: p for k, p in module.named_parameters() if k in harness.trained(dict(module.named_parameters()))}
             for parameter_name, p in trained.items():
                 assert p.grad is not None, parameter_name  # else a rank would wait for another
                 assert torch.isfinite(p.grad).all(), parameter_name

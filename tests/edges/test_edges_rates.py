@@ -11,9 +11,7 @@ def test_more_copies_than_a_row_has_tokens_are_refused(corruption, data_bin):
     """Each copy would corrupt less than a token on average. The smallest rates make a quotient that is infinite."""
     assert Rates(corruption, 1.0).copies >= min(1 / corruption, 1e15) * (1 - 1e-9)
     options = ["--corruption-rate", corruption, "--prediction-rate", 1]
-    with pytest.raises(
-        ValueError, match=r"makes .* copies of each row, more than --tokens-per-sample, 32: raise"
-    ) as raised:
+    with pytest.raises(ValueError, match=r"makes .* copies of each row, more than --tokens-per-sample, 32: raise") as raised:
         harness.make_task(data_bin, *options)
     assert "\n" not in str(raised.value)
 

@@ -72,9 +72,7 @@ def table(found):
         "|---|---|---|---|---|---|---|",
     ]
     for epoch, s in found.items():
-        lines.append(
-            f"| {epoch} | {s.rss:.0f} | {s.pss:.0f} | {s.uss:.0f} | {s.files:.0f} | {s.maps:.0f} | {s.processes:.0f} |"
-        )
+        lines.append(f"| {epoch} | {s.rss:.0f} | {s.pss:.0f} | {s.uss:.0f} | {s.files:.0f} | {s.maps:.0f} | {s.processes:.0f} |")
     return "\n".join(lines)
 
 

@@ -95,7 +95,5 @@ def covered_words(lines, phrases):
 
 def occurrences(words, phrases):
     """``(first, end)`` of the phrases in a list of words that lie inside no other one."""
-    every = [
-        (i, end) for i in range(len(words)) for end in range(i + 2, len(words) + 1) if " ".join(words[i:end]) in phrases
-    ]
+    every = [(i, end) for i in range(len(words)) for end in range(i + 2, len(words) + 1) if " ".join(words[i:end]) in phrases]
     return [a for a in every if not any(b != a and b[0] <= a[0] and a[1] <= b[1] for b in every)]

@@ -23,9 +23,7 @@ from .measures import MEASURES, OF_CLASSES, OF_NUMBERS  # noqa: E402
 
 @dataclass
 class SentenceScoresConfig(SentencePredictionConfig):
-    scores: str = field(
-        default="", metadata={"help": f"on validation data, joined by commas: {', '.join(MEASURES)}; in percent"}
-    )
+    scores: str = field(default="", metadata={"help": f"on validation data, joined by commas: {', '.join(MEASURES)}; in percent"})
 
 
 class Pairs(Meter):
@@ -80,9 +78,7 @@ class SentenceScoresCriterion(SentencePredictionCriterion):
         if self.scores and not cfg.regression_target:
             labels = task.label_dictionary
             if "1" not in labels.indices:
-                raise UsageError(
-                    f"--scores {cfg.scores}: the label dictionary has no class 1, which would be the positive one"
-                )
+                raise UsageError(f"--scores {cfg.scores}: the label dictionary has no class 1, which would be the positive one")
             self.positive = labels.index("1") - labels.nspecial
 
     def forward(self, model, sample, reduce=True):

@@ -38,11 +38,6 @@ def f1(predicted: np.ndarray, target: np.ndarray) -> float:
     return 2 * right / (2 * right + wrong) if right else 0.0
 
 
-MEASURES: Dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "mcc": mcc,
-    "f1": f1,
-    "pearson": pearson,
-    "spearman": spearman,
-}
+MEASURES: Dict[str, Callable[[np.ndarray, np.ndarray], float]] = {"mcc": mcc, "f1": f1, "pearson": pearson, "spearman": spearman}
 OF_CLASSES = ("mcc", "f1")
 OF_NUMBERS = ("pearson", "spearman")
