@@ -122,7 +122,7 @@ def test_batches_of_compressed_text_are_short(tmp_path):
         ("{dir}/text --engine sqlite", "--engine must be one of duckdb, spark, got 'sqlite'"),
         ("{dir}/text --memory-limit lots", "--memory-limit must be a size such as 4GB or 512MB, got 'lots'"),
         ("{dir}/text --memory-limit 1MB", "--memory-limit must be at least 256MB, got 1MB"),
-        ("{dir}/text --threads 0", "--threads must be at least 1, got 0"),
+        ("{dir}/text --threads 0", r"--threads must lie in \[1, 1024\], got 0"),
         ("{dir}/text --temp-dir {dir}/none", "--temp-dir .*/none: can't write there: No such file"),
         ("{dir}/text --words letters", "--words must be one of whitespace, character, sentencepiece, got 'letters'"),
         ("{dir}/text --words sentencepiece", "--words sentencepiece and --sentencepiece-model FILE go together"),

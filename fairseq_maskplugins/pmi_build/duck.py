@@ -18,6 +18,7 @@ from .words import WordSplitter
 CHUNK = 200_000
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 MIN_MEMORY = 256 << 20
+MAX_THREADS = 1024
 
 
 def parse_memory(text: str) -> int:
@@ -65,8 +66,8 @@ class DuckEngine:
 
     def __init__(self, memory_limit: str, temp_dir: str, threads, progress):
         limit, self.batch_bytes = share_memory(parse_memory(memory_limit))
-        if threads is not None and threads < 1:
-            raise UsageError(f"--threads must be at least 1, got {threads}")
+        if threads is not None and not 1 <= threads <= MAX_THREADS:  # DuckDB would start every one of them
+            raise UsageError(f"--threads must lie in [1, {MAX_THREADS}], got {threads}")
         try:
             import duckdb
         except ImportError:
