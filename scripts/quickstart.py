@@ -1,4 +1,4 @@
-"""The steps of quickstart.sh after the environment: text, tokenizer, data, pretraining, fillings, what was measured."""
+"""The steps of quickstart.sh after the environment: text, tokenizer, data, pretraining, filled masks, measurements."""
 
 import argparse
 import io
@@ -9,11 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing keeps two of us out of one folder
-    fcntl = None
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "examples")]
@@ -27,8 +22,8 @@ SENTENCES = [
     "It is one of the <mask> important works of the 19th century.",
 ]
 CORRUPTION, PREDICTION = 0.4, 0.4
-# rows of 16 tokens and an output layer of its own: a model of this size then learns to use context within minutes on two
-# cores, where with rows of 128 tokens it learns nothing but how frequent each piece is
+# with sequences of 16 tokens and an untied output layer, a model of this size learns to use context within minutes on two
+# cores; with sequences of 128 tokens it learns only how frequent each piece is
 UPDATES, VOCABULARY, BATCH, LENGTH = 3000, 4000, 64, 16
 
 
@@ -40,30 +35,14 @@ def run(command, **kwargs):
 
 
 def write(path, content):
-    """Whole or not at all: to a temporary name first, the same each time, as nobody else is here."""
+    """Write a file atomically."""
     temporary = path.with_suffix(path.suffix + ".tmp")
     temporary.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     temporary.rename(path)
 
 
-def keep_others_out(out):
-    """Wait until no other quickstart works in the folder, nor a training that a killed one has left; then keep them out.
-
-    Returns:
-        a descriptor. Whoever inherits it keeps the folder locked for as long as it lives.
-    """
-    lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    if fcntl is not None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"another quickstart, or its training, is at work in {out}: waiting for its end", flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
-
-
 def check_settings(args, out):
-    """What is in the folder was made with certain options, and goes on with these."""
+    """Refuse to resume a folder with other options."""
     path = out / "settings.json"
     text = str(Path(args.text).resolve()) if args.text else None
     settings = {"text": text, "updates": args.updates, "vocab_size": args.vocab_size}
@@ -130,7 +109,7 @@ def binarize(out):
     temporary.rename(out / "data-bin")
 
 
-def pretrain(out, updates, lock):
+def pretrain(out, updates):
     import torch
 
     gpu = torch.cuda.is_available()
@@ -161,10 +140,8 @@ def pretrain(out, updates, lock):
                 log.write(b"\n")
         log.flush()
         begin = log.tell()
-        # the log is the training's own, and so is the lock: killed, we leave a training that goes on, logs, and is waited for
-        process = subprocess.Popen(
-            [str(part) for part in command], stdout=log, stderr=subprocess.STDOUT, env=environment, pass_fds=[lock]
-        )
+        words = [str(part) for part in command]
+        process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, env=environment)
         show_log(process, out / "train.log", begin)
     if process.wait():
         tail = (out / "train.log").read_text().strip().splitlines()[-15:]
@@ -173,7 +150,7 @@ def pretrain(out, updates, lock):
 
 
 def sentences_of(out):
-    """Beginnings of the validation text that fit in a row, the middle word masked."""
+    """Beginnings of the validation text that fit in a sequence, with the middle word masked."""
     import sentencepiece
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(out / "sp.model"))
@@ -199,14 +176,13 @@ def main():
     out = Path(args.out).resolve()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        lock = keep_others_out(out)
         check_settings(args, out)
-        work(args, out, lock)
+        work(args, out)
     except OSError as error:
         sys.exit(f"quickstart: {error.filename or out}: {error.strerror or error}")
 
 
-def work(args, out, lock):
+def work(args, out):
     start = time.time()
     source = args.text or "lead sections of the English Wikipedia"
     steps = [
@@ -216,7 +192,7 @@ def work(args, out, lock):
         (
             f"[5/6] pretraining, {args.updates} updates of {BATCH} x {LENGTH} tokens",
             out / "pretrained",
-            lambda: pretrain(out, args.updates, lock),
+            lambda: pretrain(out, args.updates),
         ),
     ]
     for title, done, step in steps:
@@ -225,7 +201,7 @@ def work(args, out, lock):
             print(f"{done} is there already")
         else:
             step()
-    print("\n== [6/6] what it learned and what was measured", flush=True)
+    print("\n== [6/6] filled masks and measurements", flush=True)
     command = [sys.executable, "-W", "ignore", "-m", "fairseq_maskplugins.cli", "fill-mask"]
     command += [out / "checkpoints" / "checkpoint_last.pt", out / "data-bin", "--topk", 5]
     command += ["--bpe", "sentencepiece", "--sentencepiece-model", out / "sp.model"]
