@@ -13,8 +13,7 @@ _BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 @lru_cache(maxsize=1)
 def byte_alphabet() -> Dict[str, int]:
-    """Character to byte of byte-level BPE: printable Latin-1 stands for itself, other bytes for characters from
-    U+0100."""
+    """Character to byte of byte-level BPE: printable Latin-1 stands for itself, other bytes for characters from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {**{chr(b): b for b in printable}, **{chr(0x100 + i): b for i, b in enumerate(others)}}

@@ -37,8 +37,7 @@ def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[s
         path: where to.
         kind: "fisher" or "mask".
         tensors: by parameter name, those that are covered.
-        manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as
-            they come.
+        manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as they come.
     """
     safetensors = require_safetensors()
     metadata = {"maskplugins": kind, "version": str(VERSION), "manifest": json.dumps(manifest, sort_keys=True)}

@@ -123,8 +123,7 @@ def weigh(
         log_pi: of :func:`log_inclusion`, ``[B, 2, T]``.
         taken: bool ``[B, 2, T]``.
         count: ``n``, ``[B]``.
-        limit: clip at this value, at least 1. 1: no position counts for more than it would unweighted; infinite: no
-            clipping.
+        limit: clip at this value, at least 1. 1: no position counts for more than it would unweighted; infinite: no clipping.
         normalise: as above.
     """
     size = taken.sum(-1, keepdim=True).double()

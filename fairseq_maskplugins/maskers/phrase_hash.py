@@ -1,15 +1,13 @@
 """Hashes of words and phrases that can be put together from the hashes of pieces (no fairseq here).
 
-A word's hash is a polynomial over its UTF-8 bytes, modulo 2^64: ``sum of V[byte_i] * BASE^i``. So a word cut into
-pieces by any tokenizer has the hash ``sum of h(piece_j) * BASE^(bytes before piece j)``, and text that exists only as
-token ids can be looked up in a list of words. ``V`` maps bytes to fixed random words, and ``BASE`` is 5 modulo 8,
-which keeps ``BASE^i - 1`` from having more powers of two than it must. A phrase's hash is a polynomial over its words'
-hashes, each mixed first.
+A word's hash is a polynomial over its UTF-8 bytes, modulo 2^64: ``sum of V[byte_i] * BASE^i``. So a word cut into pieces by any
+tokenizer has the hash ``sum of h(piece_j) * BASE^(bytes before piece j)``, and text that exists only as token ids can be looked
+up in a list of words. ``V`` maps bytes to fixed random words, and ``BASE`` is 5 modulo 8, which keeps ``BASE^i - 1`` from
+having more powers of two than it must. A phrase's hash is a polynomial over its words' hashes, each mixed first.
 
 Case: both sides are case-folded, which works character by character (unlike lower-casing, where a final sigma differs),
-so folding pieces folds the word. A piece may end inside a character (byte-level BPE): its whole characters are folded,
-the other bytes stay as they are; an upper-case letter outside ASCII that the tokenizer cuts in two is therefore not
-folded.
+so folding pieces folds the word. A piece may end inside a character (byte-level BPE): its whole characters are folded, the
+other bytes stay as they are; an upper-case letter outside ASCII that the tokenizer cuts in two is therefore not folded.
 
 Punctuation: what stands at a word's edge and is nothing but punctuation or symbols (Unicode categories P and S) is a
 word of its own; inside a word it stays (``don't``, ``state-of-the-art``). The same rule cuts the list and the text.
@@ -64,8 +62,7 @@ def is_punctuation(character: str) -> bool:
 
 
 def fold(data: bytes, match_case: bool) -> Tuple[bytes, bool]:
-    """A piece's bytes, case-folded unless ``match_case``, and whether it is punctuation only (never where it is
-    empty)."""
+    """A piece's bytes, case-folded unless ``match_case``, and whether it is punctuation only (never where it is empty)."""
     text = data.decode("utf-8", errors="surrogateescape")
     only = len(text) > 0 and all(map(is_punctuation, text))
     return (text if match_case else text.casefold()).encode("utf-8", errors="surrogateescape"), only

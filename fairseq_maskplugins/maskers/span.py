@@ -47,10 +47,9 @@ def span_law(p: float, longest: int) -> np.ndarray:
 def first_run_law(law: np.ndarray) -> np.ndarray:
     """Probabilities of the number of atoms that a row's first run still has in the row, ``P(L >= r) / E[L]``.
 
-    Runs tile a line without end; the row is a window on it, at a place that does not depend on the runs. The run that
-    the window's edge falls into is then longer than most (a long run covers more places), and the edge stands anywhere
-    in it. With this law for the part inside the row, a run begins at every position with the same probability ``1 /
-    E[L]``.
+    Runs tile a line without end; the row is a window on it, at a place that does not depend on the runs. The run that the
+    window's edge falls into is then longer than most (a long run covers more places), and the edge stands anywhere in it. With
+    this law for the part inside the row, a run begins at every position with the same probability ``1 / E[L]``.
     """
     tail = np.cumsum(law[::-1])[::-1]
     return tail / tail.sum()
@@ -85,9 +84,8 @@ class SpanMasker(Masker):
     """A unit is a run of neighbouring words (or tokens); runs tile the row.
 
     Their lengths are independent draws of :func:`span_law`; what the row's first run has inside the row follows
-    :func:`first_run_law`, and the row's end and every special cut a run short. Masked are whole runs, in random order,
-    up to the rate; so the rate is exact at any value, a row of any length takes the same time, and there is nothing to
-    retry.
+    :func:`first_run_law`, and the row's end and every special cut a run short. Masked are whole runs, in random order, up to
+    the rate; so the rate is exact at any value, a row of any length takes the same time, and there is nothing to retry.
 
     Differs from SpanBERT, which draws a start and a length until 15% are masked: there spans may overlap (so some are
     redrawn and short ones are favoured), starts are uniform over tokens and moved to the word's start (long words are

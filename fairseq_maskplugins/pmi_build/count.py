@@ -71,8 +71,7 @@ def _count_equal(row: np.ndarray, hashes: np.ndarray, begins: np.ndarray, n: int
     """Count equal n-grams.
 
     They are sorted by the high bits of a hash, with the position in the low bits: a plain sort of integers. N-grams
-    whose high bits collide are neighbours; they are told apart by their words, at worst in several groups of the same
-    n-gram.
+    whose high bits collide are neighbours; they are told apart by their words, at worst in several groups of the same n-gram.
 
     Args:
         row: keys of the words, int64 ``[N]``.

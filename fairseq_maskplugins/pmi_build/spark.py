@@ -73,8 +73,7 @@ class SparkEngine:
     names; fairseq and this package they don't need.
 
     Args:
-        master: such as ``local[2]`` or ``spark://host:7077``; None takes what ``spark-submit`` or the configuration
-            says.
+        master: such as ``local[2]`` or ``spark://host:7077``; None takes what ``spark-submit`` or the configuration says.
         progress: as for :class:`~fairseq_maskplugins.pmi_build.duck.DuckEngine`.
     """
 

@@ -1,7 +1,6 @@
 """How a list fits a text, and how often a whole phrase is masked, for any masker (no fairseq).
 
-Phrases are found here by comparing words, without the PMI masker's hashing: the measurement doesn't rest on what it
-measures.
+Phrases are found here by comparing words, without the PMI masker's hashing: the measurement doesn't rest on what it measures.
 """
 
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
@@ -26,8 +25,7 @@ class Occurrence(NamedTuple):
 
 
 def read_list(path: str, keep_case: bool = False) -> Set[str]:
-    """Read the phrases of a list by the PMI masker's rules, punctuation set apart; score and count, if any, are left
-    aside.
+    """Read the phrases of a list by the PMI masker's rules, punctuation set apart; score and count, if any, are left aside.
 
     Raises:
         UsageError: what the masker refuses: see :func:`~fairseq_maskplugins.maskers.phrase_list.parse_phrases`.

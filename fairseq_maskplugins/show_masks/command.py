@@ -1,5 +1,4 @@
-"""``maskplugins show-masks DATA``: print rows of a data directory as training would mask them, and what was
-measured."""
+"""``maskplugins show-masks DATA``: print rows of a data directory as training would mask them, and what was measured."""
 
 import argparse
 import os
