@@ -119,9 +119,11 @@ def test_max_tokens_counts_copies(data_bin):
         masked = task.mask_batch(batch, task.schedule.start)
         assert masked["net_input"]["src_tokens"].numel() <= 500
     assert max(len(batch["id"]) for batch in found) == 500 // (4 * 32)
-    with pytest.raises(ValueError, match="train: no row is as short as .*--max-tokens allow; the shortest has "):
+    with pytest.raises(ValueError, match="train: no sequence is as short as .*--max-tokens allow; the shortest has "):
         harness.batches(task, cfg, max_sentences=None, max_tokens=1, max_positions=1, ignore_invalid_inputs=True)
-    with pytest.raises(ValueError, match="--max-tokens must hold the longest row of .*train, 32 tokens in 4 copies, got 100"):
+    with pytest.raises(
+        ValueError, match="--max-tokens must hold the longest sequence of .*train, 32 tokens in 4 copies, got 100"
+    ):
         harness.batches(task, cfg, max_sentences=None, max_tokens=100)
 
 

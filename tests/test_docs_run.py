@@ -109,8 +109,8 @@ def test_python_blocks_run(block, tmp_path):
 
 
 def test_errors_in_the_readme_are_real(data_bin):
-    """The lines under "What bad input gets" are what the code says."""
-    shown = re.search(r"exit status 1:\n\n```\n(.*?)```", (harness.ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    """The lines under "Error messages" are those of the code."""
+    shown = re.search(r"## Error messages\n.*?\n\n```\n(.*?)```", (harness.ROOT / "README.md").read_text(), re.DOTALL).group(1)
     first, second = shown.splitlines()[:2]
     for line, options in ((first, ["--corruption-rate", "1.5"]), (second, ["--masker", "whole_word"])):
         with pytest.raises(ValueError) as error:

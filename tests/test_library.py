@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import harness
-import numpy as np
 import pytest
 import torch
 from fairseq import optim as fairseq_optim
@@ -18,7 +17,8 @@ from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.maskers import make_masker
 from fairseq_maskplugins.vocabulary import Vocabulary
 
-sys.path.insert(0, str(harness.ROOT / "examples" / "transformers"))
+EXAMPLE = harness.ROOT / "examples" / "transformers"
+sys.path.insert(0, str(EXAMPLE))
 
 SHAPES = [(7, 5), (5,), (300, 10)]
 
@@ -172,7 +172,7 @@ def test_masks_are_those_of_the_task(data_bin, rates):
 
 def test_example_trains_with_transformers(tmp_path):
     from collator import MaskingCollator
-    from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
+    from transformers import BertConfig, BertForMaskedLM
 
     tokenizer = make_tokenizer("wordpiece")
     collator = MaskingCollator(tokenizer, masker="span", corruption_rate=0.3, prediction_rate=0.6, span_max_length=2)
@@ -186,20 +186,30 @@ def test_example_trains_with_transformers(tmp_path):
     model = BertForMaskedLM(
         BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     )
-    before = copy.deepcopy(model.state_dict())
-    arguments = TrainingArguments(
-        str(tmp_path), num_train_epochs=2, per_device_train_batch_size=4, remove_unused_columns=False, use_cpu=True,
-        report_to=[], save_strategy="no", disable_tqdm=True,
-    )  # fmt: skip
-    optimizer = ChildTuningAdamW(model.parameters(), lr=1e-3, reserve_p=0.3)
-    trainer = Trainer(
-        model=model, args=arguments, train_dataset=dataset, data_collator=collator, callbacks=[collator],
-        optimizers=(optimizer, None),
-    )  # fmt: skip
-    done = trainer.train()
-    assert done.global_step == 6 and np.isfinite(done.training_loss) and int(collator.epoch) == 2
-    assert any(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    assert optimizer.param_groups[0]["child_tuning_update"] == 6
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "text").write_text((text + "\n") * 12)
+    options = "--masker span --epochs 2 --batch-size 4 --lr 1e-3 --reserve-p 0.3".split()
+    command = [sys.executable, EXAMPLE / "run.py", tmp_path / "model", tmp_path / "text", tmp_path / "out", *options]
+    done = harness.run(command, check=True, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert "'train_loss'" in done.stdout and "'epoch': 2.0" in done.stdout
+    trained = BertForMaskedLM.from_pretrained(tmp_path / "out").state_dict()
+    assert any(not torch.equal(trained[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_collator_has_new_masks_each_epoch():
+    from types import SimpleNamespace
+
+    from collator import MaskingCollator
+
+    tokenizer = make_tokenizer("wordpiece")
+    collator = MaskingCollator(tokenizer)
+    examples = [{"input_ids": tokenizer("the old captain saw a ship")["input_ids"], "idx": i} for i in range(20)]
+    masks = []
+    for epoch in (0.0, 1.0, 0.0):
+        collator.on_epoch_begin(None, SimpleNamespace(epoch=epoch), None)
+        masks.append(collator(examples)["input_ids"])
+    assert not torch.equal(masks[0], masks[1]) and torch.equal(masks[0], masks[2])
 
 
 PATCHES = """

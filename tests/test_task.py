@@ -27,7 +27,7 @@ def fails_with(message, data, *options, load=("train",)):
     [
         ("--corruption-rate 0", r"--corruption-rate must lie in \(0, 1\], got 0"),
         ("--prediction-rate 1.5", r"--prediction-rate must lie in \(0, 1\], got 1.5"),
-        ("--corruption-rate 1e-9", "makes 4e\\+08 copies of each row, more than --tokens-per-sample, 32"),
+        ("--corruption-rate 1e-9", "makes 4e\\+08 copies of each sequence, more than --tokens-per-sample, 32"),
         ("--mask-prob -0.1", r"--mask-prob must lie in \(0, 1\], got -0.1"),
         ("--mask-prob nan", r"--mask-prob must lie in \(0, 1\], got nan"),
         ("--mask-prob-final 0.2", "--max-update, which must be above 0, got 0"),

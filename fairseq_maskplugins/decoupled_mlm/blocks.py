@@ -6,10 +6,9 @@ import numpy as np
 
 
 class TokenStream:
-    """Blocks ``[start, end)`` of the stream that a data set's items make when laid end to end.
+    """Blocks ``[start, end)`` of the concatenated items of a data set.
 
-    Where the items are one contiguous buffer (a memory-mapped data set), a block is a slice of it, and reading costs no
-    copy; else the items that a block touches are fetched one by one.
+    Of a contiguous buffer (a memory-mapped data set), a block is a slice; else its items are fetched one by one.
 
     Args:
         sizes: lengths of the items, ``[N]``.
@@ -26,7 +25,7 @@ class TokenStream:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def read(self, start: int, end: int) -> np.ndarray:
-        """Tokens ``start`` (included) to ``end`` (excluded). *Shape:* ``[end - start]``; read-only where it is a view."""
+        """Tokens ``[start, end)``; a read-only view of the buffer if there is one."""
         if self.buffer is not None:
             return self.buffer[start:end]
         first = int(np.searchsorted(self.ends, start, side="right"))
@@ -39,16 +38,7 @@ class TokenStream:
 
 
 def pad_rows(rows: Sequence[np.ndarray], pad: int, bos: Optional[int] = None) -> np.ndarray:
-    """Stack rows into a matrix, padded on the right.
-
-    Args:
-        rows: integer arrays of any lengths.
-        pad: id to fill up with.
-        bos: id to put before every row, or None.
-
-    Returns:
-        int64 ``[B, T]``, ``T`` the length of the longest row (and 1 more with ``bos``).
-    """
+    """Stack integer arrays into int64 ``[B, T]``, padded on the right with ``pad``, with ``bos`` before each unless None."""
     shift = 0 if bos is None else 1
     width = shift + max(map(len, rows))
     out = np.empty((len(rows), width), dtype=np.int64)

@@ -19,22 +19,18 @@ TASK_NAME = "decoupled_mlm"
 @dataclass
 class DecoupledMLMBaseConfig(MaskedLMConfig):
     mask_prob: float = field(
-        default=0.4, metadata={"help": "share of tokens that is corrupted and predicted, in (0, 1]; the default of both rates"}
+        default=0.4, metadata={"help": "fraction of tokens corrupted and predicted, in (0, 1]; the default of both rates"}
     )
-    leave_unmasked_prob: float = field(
-        default=0.0, metadata={"help": "share of the selected units that is left as it is, in [0, 1]"}
-    )
-    random_token_prob: float = field(
-        default=0.0, metadata={"help": "share of the selected units that becomes random tokens, in [0, 1]"}
-    )
+    leave_unmasked_prob: float = field(default=0.0, metadata={"help": "fraction of the units left as they are, in [0, 1]"})
+    random_token_prob: float = field(default=0.0, metadata={"help": "fraction of the units made random tokens, in [0, 1]"})
     corruption_rate: Optional[float] = field(
-        default=None, metadata={"help": "share of tokens that is corrupted, in (0, 1] (default: --mask-prob)"}
+        default=None, metadata={"help": "fraction of tokens corrupted, in (0, 1] (default: --mask-prob)"}
     )
     prediction_rate: Optional[float] = field(
         default=None,
         metadata={
-            "help": "share of tokens that is predicted, in (0, 1] (default: --mask-prob); above --corruption-rate, rows "
-            "are copied, with disjoint sets of predicted tokens"
+            "help": "fraction of tokens predicted, in (0, 1] (default: --mask-prob); above --corruption-rate, sequences are "
+            "copied, with disjoint sets of predicted tokens"
         },
     )
     mask_prob_final: Optional[float] = field(
@@ -46,15 +42,15 @@ class DecoupledMLMBaseConfig(MaskedLMConfig):
     prediction_rate_final: Optional[float] = field(
         default=None, metadata={"help": "move --prediction-rate linearly to this value over --max-update"}
     )
-    masker: str = field(default="uniform", metadata={"help": "what is masked together: uniform (single tokens), whole_word, ..."})
+    masker: str = field(default="uniform", metadata={"help": "the masking units: uniform (single tokens), whole_word, ..."})
     mask_budget: Optional[str] = field(
         default=None,
         metadata={
-            "help": "exact: the number of masked tokens is met, a unit may be cut; whole: units are never cut, the "
-            "number is met on average (default: the masker's own)"
+            "help": "exact: the count is met, a unit may be cut; whole: units are never cut, the count is met on average "
+            "(default: the masker's own)"
         },
     )
-    # not options: values of other parts of the configuration
+    # values of other groups, not options
     max_update: int = II("optimization.max_update")
     pipeline_model_parallel: bool = II("distributed_training.pipeline_model_parallel")
     model_parallel_size: int = II("common.model_parallel_size")
@@ -64,7 +60,7 @@ class DecoupledMLMBaseConfig(MaskedLMConfig):
 
 
 def build_config() -> Type[FairseqDataclass]:
-    """A dataclass with the base options and those of every registered masker.
+    """Build a dataclass with the base options and those of every registered masker.
 
     Raises:
         ValueError: a masker's option has the name of a base option.
@@ -84,7 +80,7 @@ def build_config() -> Type[FairseqDataclass]:
 
 
 def copy_field(f: Any) -> Any:
-    """A dataclass field like another, for a class of its own."""
+    """Copy a dataclass field."""
     return field(default=f.default, default_factory=f.default_factory, metadata=dict(f.metadata))
 
 
@@ -101,14 +97,7 @@ def refresh_config() -> None:
 
 
 def check_options(cfg: Any) -> None:
-    """Refuse values and combinations that can't be, and options of other tasks.
-
-    Args:
-        cfg: the task's configuration, with what it takes over from other groups.
-
-    Raises:
-        UsageError: names the option, the rule and the value.
-    """
+    """Refuse impossible values and combinations with a :class:`UsageError` that names the option, the rule and the value."""
     p_random, p_same = cfg.random_token_prob, cfg.leave_unmasked_prob
     for name, value in (("--random-token-prob", p_random), ("--leave-unmasked-prob", p_same)):
         if not 0.0 <= value <= 1.0:
@@ -118,7 +107,7 @@ def check_options(cfg: Any) -> None:
     if cfg.masker not in MASKERS:
         raise UsageError(f"--masker must be one of {', '.join(sorted(MASKERS))}, got {cfg.masker!r}")
     if cfg.mask_whole_words and cfg.masker not in ("uniform", "whole_word"):
-        raise UsageError(f"--mask-whole-words is --masker whole_word, and can't go with --masker {cfg.masker}")
+        raise UsageError(f"--mask-whole-words is --masker whole_word, and is not supported with --masker {cfg.masker}")
     if cfg.mask_budget is not None and cfg.mask_budget not in BUDGETS:
         raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {cfg.mask_budget!r}")
     if cfg.mask_multiple_length < 1:
@@ -127,15 +116,13 @@ def check_options(cfg: Any) -> None:
         raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
     if cfg.tokens_per_sample < 2:
         raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
-    if cfg.tokens_per_sample >= 2**31:
-        raise UsageError(f"--tokens-per-sample must be below 2^31, got {cfg.tokens_per_sample}")
     if getattr(cfg, "tpu", False):
         advice = ""
         if getattr(cfg, "bf16", False):
             advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true"
-        raise UsageError(f"--tpu can't go with --task decoupled_mlm{advice}")
+        raise UsageError(f"--tpu is not supported with --task decoupled_mlm{advice}")
     if getattr(cfg, "pipeline_model_parallel", False):
-        raise UsageError("--pipeline-model-parallel can't go with --task decoupled_mlm: no masked language model has it")
+        raise UsageError("--pipeline-model-parallel is not supported with --task decoupled_mlm")
     if (getattr(cfg, "model_parallel_size", 1) or 1) > 1:
         raise UsageError(
             f"--model-parallel-size must be 1 with --task decoupled_mlm, whose losses need whole logits, got "

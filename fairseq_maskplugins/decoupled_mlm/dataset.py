@@ -1,4 +1,4 @@
-"""The data set of ``--task decoupled_mlm``: reads blocks, and gives every row its mask plan in the data worker."""
+"""The data set of ``--task decoupled_mlm``: read blocks, and draw their mask plans in the data worker."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -32,11 +32,7 @@ def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.n
 
 
 def open_stream(dataset: Any, path: str) -> TokenStream:
-    """A token stream over a fairseq data set; a memory-mapped one is read without copies.
-
-    Raises:
-        UsageError: the data file is shorter than its index says.
-    """
+    """Open a token stream over a fairseq data set; a memory-mapped one is read without copies."""
     sizes = np.asarray(dataset.sizes, dtype=np.int64)
     buffer = None
     if isinstance(dataset, MMapIndexedDataset):
@@ -58,17 +54,16 @@ def open_stream(dataset: Any, path: str) -> TokenStream:
 class MaskPlanDataset(FairseqDataset):
     """Blocks of tokens with ``<s>`` before each, collated with the plan of their masks.
 
-    A batch holds uncorrupted rows and, under ``mask_plan``, what every mask at any rate is cut from
-    (:class:`~fairseq_maskplugins.decoupled_mlm.plan.Plan`); the task's step does the cutting, because only it knows the
-    update number. The epoch is kept in shared memory: fairseq keeps data workers alive from epoch to epoch, and a plain
-    attribute would stay what it was when they were started.
+    A batch holds uncorrupted sequences and, under ``mask_plan``, their :class:`~fairseq_maskplugins.decoupled_mlm.plan.Plan`,
+    which the task's step cuts, because only it knows the update number. The epoch is kept in shared memory: fairseq keeps data
+    workers alive from epoch to epoch, and a plain attribute would not change in them.
 
     Args:
         dataset: the indexed data set (shortened or not) that the blocks are made of.
         blocks: ``[N, 2]``, start and end of each block in the token stream.
         planner: draws the plans.
-        seed: the run's seed, for the draws and for the order of equally long rows.
-        copies: the most copies of a row at any update; ``num_tokens`` counts them.
+        seed: the run's seed, for the draws and for the order of equally long sequences.
+        copies: the most copies of a sequence at any update; ``num_tokens`` counts them.
         path: named in errors.
     """
 
@@ -97,7 +92,7 @@ class MaskPlanDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        return True  # only the masks change from epoch to epoch, not the rows
+        return True  # only the masks change from epoch to epoch
 
     def set_epoch(self, epoch: int, **unused: Any) -> None:
         self._epoch.fill_(epoch)
@@ -126,26 +121,26 @@ class MaskPlanDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
-        """Shortest rows first, equally long ones in the order that fairseq's ``masked_lm`` gives them for a seed."""
+        """Shortest sequences first, equally long ones in the order of fairseq's ``masked_lm`` for the seed."""
         shuffle = np.random.RandomState(self.seed % 2**32).permutation(len(self))
         return np.lexsort([shuffle, self.sizes])
 
     def batch_by_size(self, indices: np.ndarray, max_tokens: Optional[int] = None, **options: Any) -> Any:
         if len(indices) == 0:
             raise UsageError(
-                f"{self.path}: no row is as short as the model's --max-positions and --max-tokens allow; the shortest has "
+                f"{self.path}: no sequence is as short as the model's --max-positions and --max-tokens allow; the shortest has "
                 f"{int(self.sizes.min())} tokens"
             )
         longest = int(self.sizes[indices].max())
         if max_tokens is not None and longest * self.copies > max_tokens:
             raise UsageError(
-                f"--max-tokens must hold the longest row of {self.path}, {longest} tokens in {self.copies} "
+                f"--max-tokens must hold the longest sequence of {self.path}, {longest} tokens in {self.copies} "
                 f"{'copy' if self.copies == 1 else 'copies'}, got {max_tokens}"
             )
         return complete_batches(indices, super().batch_by_size(indices, max_tokens=max_tokens, **options))
 
     def collater(self, items: List[Item]) -> Dict[str, Any]:
-        """Merge items into a batch of uncorrupted rows and their mask plan. *Shape:* ``src_tokens`` is ``[B, T]``."""
+        """Merge items into a batch of uncorrupted sequences ``[B, T]`` and their mask plan."""
         if len(items) == 0:
             return {}
         vocabulary = self.planner.vocabulary

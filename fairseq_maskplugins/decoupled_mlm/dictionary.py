@@ -1,13 +1,13 @@
-"""What a fairseq dictionary and ``--bpe`` say about masking, as plain arrays."""
+"""Describe a fairseq dictionary and ``--bpe`` as a :class:`Vocabulary`."""
 
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, List
 
 import numpy as np
 from fairseq.data import Dictionary, encoders
 from omegaconf import OmegaConf
 
-from ..errors import UsageError
+from ..errors import UsageError, one_line
 from ..pieces import read_piece
 from ..vocabulary import Vocabulary, is_padding_word
 
@@ -15,7 +15,7 @@ SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vocabulary:
-    """The facts about a dictionary (with ``<mask>`` added) that masking needs.
+    """Describe a dictionary (with ``<mask>`` added).
 
     Args:
         by_frequency: random replacements follow the dictionary's counts (``--freq-weighted-replacement``).
@@ -26,8 +26,8 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
     special[: dictionary.nspecial] = True
     # a dictionary file may list a special again, marked to overwrite the first
     special[[i for i, symbol in enumerate(dictionary.symbols) if symbol in SPECIALS]] = True
-    filler = np.array([is_padding_word(symbol) for symbol in dictionary.symbols])
-    replacements = np.flatnonzero(~special & ~filler)
+    padding = np.array([is_padding_word(symbol) for symbol in dictionary.symbols])
+    replacements = np.flatnonzero(~special & ~padding)
     if len(replacements) == 0:
         raise UsageError("dict.txt: holds no words, only specials")
     cumulative = None
@@ -36,7 +36,7 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
         if counts.sum() <= 0:
             raise UsageError("--freq-weighted-replacement needs counts in dict.txt, all of them are 0")
         cumulative = np.cumsum(counts) / counts.sum()
-    pieces = None if bpe is None else _Pieces(dictionary, bpe, special | filler)
+    pieces = None if bpe is None else _Pieces(dictionary, bpe, special | padding)
     return Vocabulary(
         pad=dictionary.pad(),
         bos=dictionary.bos(),
@@ -56,7 +56,7 @@ def _read_symbols(symbols: List[str], special: np.ndarray) -> List[bytes]:
 
 
 class _Pieces:
-    """What ``--bpe`` knows of the dictionary's entries. Its model is loaded when something is asked for, once."""
+    """The dictionary's entries as ``--bpe`` sees them; its model is loaded once, when it is needed."""
 
     def __init__(self, dictionary: Dictionary, bpe: Any, outside: np.ndarray):
         self.symbols, self.bpe, self.outside = dictionary.symbols, bpe, outside
@@ -73,7 +73,7 @@ class _Pieces:
         return self._encoder
 
     def _ask(self, question: Callable[[str], Any], special: Any) -> List[Any]:
-        """Answers for all entries; ``special`` for those that are no pieces."""
+        """Answer a question for all entries; ``special`` for those that are no pieces."""
         answers = []
         for symbol, outside in zip(self.symbols, self.outside):
             try:
@@ -99,27 +99,12 @@ def name_of(bpe: Any) -> str:
 
 
 def load_tokenizer(bpe: Any) -> Any:
-    """fairseq's tokenizer for a configuration of ``--bpe``.
-
-    Raises:
-        UsageError: a file is not named, missing or damaged.
-    """
-    list(tokenizer_options(bpe))
+    """Build fairseq's tokenizer for a configuration of ``--bpe``; a missing or damaged file is a UsageError."""
+    for name in bpe if OmegaConf.is_config(bpe) else ():
+        if OmegaConf.is_missing(bpe, name):
+            raise UsageError(f"--bpe {name_of(bpe)} needs --{name.replace('_', '-')}")
     try:
         return encoders.build_bpe(bpe)
-    except Exception as error:  # in the words of the tokenizer's own library, or of the one that fetches its files
-        reason = " ".join(str(error).split())[:300]
-        raise UsageError(f"--bpe {name_of(bpe)}: can't load the tokenizer: {type(error).__name__}: {reason}") from None
-
-
-def tokenizer_options(bpe: Any) -> Iterator[Tuple[str, Any]]:
-    """Options of a configuration of ``--bpe``, its files among them.
-
-    Raises:
-        UsageError: one that it must have is not given.
-    """
-    for name in bpe if hasattr(bpe, "keys") else ():
-        if OmegaConf.is_config(bpe) and OmegaConf.is_missing(bpe, name):
-            raise UsageError(f"--bpe {name_of(bpe)} needs --{name.replace('_', '-')}")
-        if not name.startswith("_"):
-            yield name, bpe[name]
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error, 300)}"
+        raise UsageError(f"--bpe {name_of(bpe)}: can't load the tokenizer: {reason}") from None

@@ -1,4 +1,4 @@
-"""Sums of the loss by what happened to a predicted token (torch, no fairseq)."""
+"""Sums of the loss by the kind of input at predicted tokens (torch, no fairseq)."""
 
 from typing import Dict
 
@@ -8,8 +8,8 @@ KINDS = ("masked", "random", "same")
 
 
 def sum_by_kind(loss: torch.Tensor, source: torch.Tensor, target: torch.Tensor, mask: int) -> Dict[str, torch.Tensor]:
-    """Sums and counts over predicted tokens, by kind: ``masked`` (the input is ``<mask>``), ``same`` (the input is the
-    token itself, also where a random replacement happened to draw it) and ``random`` (any other input).
+    """Sum losses and counts of predicted tokens by kind of input: ``masked`` (``<mask>``), ``same`` (the token itself, also
+    if a random replacement drew it) or ``random`` (any other).
 
     Args:
         loss, source, target: of the predicted tokens. *Shape:* ``[N]`` each.
@@ -19,8 +19,8 @@ def sum_by_kind(loss: torch.Tensor, source: torch.Tensor, target: torch.Tensor, 
         ``loss_KIND`` and ``n_KIND``, tensors of no dimension.
     """
     masked, same = source == mask, source == target
-    found = {"masked": masked, "random": ~masked & ~same, "same": same}
+    kinds = {"masked": masked, "random": ~masked & ~same, "same": same}
     # not a product: an infinite loss of one kind would be NaN in the others
-    sums = {f"loss_{kind}": torch.where(found[kind], loss, torch.zeros_like(loss)).sum() for kind in KINDS}
-    sums.update({f"n_{kind}": found[kind].sum() for kind in KINDS})
+    sums = {f"loss_{kind}": torch.where(kinds[kind], loss, torch.zeros_like(loss)).sum() for kind in KINDS}
+    sums.update({f"n_{kind}": kinds[kind].sum() for kind in KINDS})
     return sums

@@ -1,4 +1,4 @@
-"""Corruption rate and prediction rate, and how they move over training (no fairseq here).
+"""Corruption and prediction rates, and their schedules (no fairseq here).
 
 Sources: "Should You Mask 15% in Masked Language Modeling?" (arXiv 2202.08005, section 4) for two rates instead of one;
 "Dynamic Masking Rate Schedules for MLM Pretraining" (arXiv 2305.15096) for the linear schedule.
@@ -10,9 +10,8 @@ from typing import Optional
 
 from ..errors import UsageError
 
-# 0.6 / 0.2 is 2.9999999999999996 in floating point: a quotient this close to a whole number is that number
-_ROUNDING = 1e-9
-_MOST_COPIES = 1e15  # of the smallest rates that a float can hold the quotient is infinite
+_ROUNDING = 1e-9  # 0.6 / 0.2 is 2.9999999999999996 in floating point
+_MAX_COPIES = 1e15  # the quotient of tiny rates is infinite
 
 
 @dataclass(frozen=True)
@@ -20,8 +19,8 @@ class Rates:
     """A pair of rates in (0, 1].
 
     Attributes:
-        corruption: share of the maskable tokens that each copy of a row has corrupted; 1 leaves no context.
-        prediction: share of a row's maskable tokens that are predicted, over all its copies; 1 predicts each once.
+        corruption: fraction of the maskable tokens corrupted in each copy of a sequence; 1 leaves no context.
+        prediction: fraction of the maskable tokens predicted, over all copies of a sequence; 1 predicts each once.
     """
 
     corruption: float
@@ -29,8 +28,8 @@ class Rates:
 
     @property
     def copies(self) -> int:
-        """How many copies of a row it takes: ``ceil(prediction / corruption)``, at least 1."""
-        return max(1, math.ceil(min(self.prediction / self.corruption, _MOST_COPIES) - _ROUNDING))
+        """Number of copies of a sequence: ``ceil(prediction / corruption)``, at least 1."""
+        return max(1, math.ceil(min(self.prediction / self.corruption, _MAX_COPIES) - _ROUNDING))
 
 
 def check_rate(option: str, value: float) -> float:
@@ -43,7 +42,7 @@ def check_rate(option: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """Rates as an exact function of the number of updates done so far.
+    """Rates as a function of the number of updates.
 
     Attributes:
         start: rates at update 0, also used for validation, so that validation losses compare over a whole run.
@@ -61,16 +60,16 @@ class RateSchedule:
             return self.start
         if update >= self.max_update:
             return self.final
-        share = max(update, 0) / self.max_update
+        fraction = max(update, 0) / self.max_update
 
         def move(a: float, b: float) -> float:
-            return a + (b - a) * share
+            return a + (b - a) * fraction
 
         return Rates(move(self.start.corruption, self.final.corruption), move(self.start.prediction, self.final.prediction))
 
     @property
     def max_copies(self) -> int:
-        """The most copies at any update. The quotient of two linear functions is monotone: an end has the most."""
+        """The most copies at any update: at an end, since the quotient of two linear functions is monotone."""
         return max(self.start.copies, self.final.copies)
 
 
@@ -83,8 +82,7 @@ def build_schedule(
     prediction_rate_final: Optional[float] = None,
     max_update: int = 0,
 ) -> RateSchedule:
-    """Read the options: a rate that is not given falls back to ``mask_prob``, a final one to ``mask_prob_final``, then
-    to where it starts.
+    """Read the options: a missing rate falls back to ``mask_prob``, a final one to ``mask_prob_final``, then to its start.
 
     Raises:
         UsageError: a rate outside (0, 1], or a schedule without ``--max-update``.

@@ -1,4 +1,4 @@
-"""``--task decoupled_mlm``: fairseq's ``masked_lm`` with separate rates, maskers, schedules and keyed masks."""
+"""``--task decoupled_mlm``: fairseq's ``masked_lm`` with separate rates, maskers, schedules and reproducible masks."""
 
 import gc
 import inspect
@@ -36,9 +36,9 @@ FILLED_MODES = ("none", "complete", "complete_doc")
 class DecoupledMLMTask(MaskedLMTask):
     """Pretrain a masked language model with a corruption rate and a prediction rate.
 
-    Data workers read rows and draw mask plans; the training and validation steps cut them at the rates of the moment, on
-    the device. A criterion sees samples in the format of fairseq's ``masked_lm``
-    (:func:`~fairseq_maskplugins.decoupled_mlm.sample.mask_sample` lists what comes on top).
+    Data workers read sequences and draw mask plans; the training and validation steps cut them at the current rates, on the
+    device. Samples have the format of fairseq's ``masked_lm``, plus the entries that
+    :func:`~fairseq_maskplugins.decoupled_mlm.sample.mask_sample` lists.
     """
 
     def __init__(self, cfg: Any, dictionary: Dictionary):
@@ -55,7 +55,7 @@ class DecoupledMLMTask(MaskedLMTask):
         check_options(cfg)
         if self.schedule.max_copies > cfg.tokens_per_sample:
             raise UsageError(
-                f"--prediction-rate over --corruption-rate makes {self.schedule.max_copies:g} copies of each row, more than "
+                f"--prediction-rate over --corruption-rate makes {self.schedule.max_copies:g} copies of each sequence, more than "
                 f"--tokens-per-sample, {cfg.tokens_per_sample}: raise --corruption-rate"
             )
         self.masker_name = "whole_word" if cfg.mask_whole_words else cfg.masker
@@ -82,17 +82,14 @@ class DecoupledMLMTask(MaskedLMTask):
 
     @property
     def planner(self) -> Planner:
-        """Draws mask plans. Built when data is loaded, so that inference needs no ``--bpe`` files."""
+        """The planner, built when data is loaded, so that inference needs no ``--bpe`` files."""
         if self._planner is None:
             cfg = self.cfg
             with naming({"dict.txt": os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")}):
                 vocabulary = build_vocabulary(self.dictionary, cfg.freq_weighted_replacement, cfg.bpe_config)
             masker = build_masker(self.masker_name, cfg, vocabulary)
             if not masker.can_merge and (cfg.mask_multiple_length != 1 or cfg.mask_stdev != 0):
-                raise UsageError(
-                    f"--mask-multiple-length and --mask-stdev don't go with --masker {self.masker_name}, "
-                    "which decides itself how long its units are"
-                )
+                raise UsageError(f"--mask-multiple-length and --mask-stdev are not supported with --masker {self.masker_name}")
             self._planner = Planner(
                 masker, cfg.mask_budget, cfg.random_token_prob, cfg.leave_unmasked_prob, cfg.mask_multiple_length, cfg.mask_stdev
             )
@@ -112,7 +109,7 @@ class DecoupledMLMTask(MaskedLMTask):
         self.datasets[split] = loaded
 
     def _let_go(self, dataset: Optional[MaskPlanDataset]) -> None:
-        """Keep nothing of a shard that was read. The trainer still holds its iterator: that goes with the next shard."""
+        """Release a shard that was read; the trainer holds its iterator until the next shard."""
         if dataset is None:
             return
         self.dataset_to_epoch_iter.pop(dataset, None)
@@ -159,10 +156,10 @@ class DecoupledMLMTask(MaskedLMTask):
         return criterion
 
     def max_positions(self) -> None:
-        return None  # rows are as long as they are; the model's own limit holds
+        return None  # the model's own limit holds
 
     def mask_batch(self, sample: Dict[str, Any], rates: Rates) -> Dict[str, Any]:
-        """Mask a batch at a pair of rates; one that carries no plan (masked already) is returned as it is."""
+        """Mask a batch at a pair of rates; a batch without a plan (masked already) is returned as it is."""
         if not sample or PLAN_KEY not in sample:
             return sample
         masked = mask_sample(sample, rates, self.dictionary.pad(), self.mask_idx, include_targets=self.cfg.include_target_tokens)

@@ -1,4 +1,4 @@
-"""``--criterion mapnet``: masked-LM training on masks that a proposer draws, and the proposer's training."""
+"""``--criterion mapnet``: train a model on masks drawn from a proposal, and the proposer."""
 
 import logging
 import math
@@ -12,8 +12,8 @@ from ..decoupled_mlm.criterion import DecoupledMLMCriterion
 from ..decoupled_mlm.sample import PLAN_KEY
 from ..decoupled_mlm.task import find_embedding
 from ..errors import CheckpointError, UsageError
+from .config import MapNetCriterionConfig, check_options
 from .kinds import DECILES, frequency_deciles, sum_by_group
-from .options import MapNetCriterionConfig, check_options
 from .preference import Preference, compare_masks
 from .proposal import PAIR, Pair, Weights, draw_pair, entropy_share, log_inclusion, propose, weigh
 from .proposer import Proposer
@@ -26,11 +26,10 @@ FREQUENCIES = tuple(f"decile_{i}" for i in range(1, DECILES + 1))
 
 @register_criterion("mapnet", dataclass=MapNetCriterionConfig)
 class MapNetCriterion(DecoupledMLMCriterion):
-    """Draws two masks of each row from the proposal, trains the model on both in one forward pass, weighted by
-    importance, and the proposer on which of the two was harder.
+    """Draw two masks of each sequence from the proposal; train the model on both, weighted by importance, and the proposer on
+    which of the two was harder.
 
-    fairseq wraps, optimises and saves a criterion that has parameters like the model. In validation (samples that are
-    masked already) it is ``decoupled_mlm``.
+    fairseq wraps, optimises and saves a criterion's parameters like the model's. In validation it is ``decoupled_mlm``.
     """
 
     chooses_masks = True  # the task leaves masking in training to us
@@ -40,7 +39,7 @@ class MapNetCriterion(DecoupledMLMCriterion):
         super().__init__(cfg, task)
         check_options(cfg)
         if not hasattr(task, "mask_batch"):
-            raise UsageError("--criterion mapnet needs --task decoupled_mlm, which gives it rows that are not masked yet")
+            raise UsageError("--criterion mapnet needs --task decoupled_mlm, which gives it unmasked sequences")
         self.cfg = cfg
         dictionary = task.source_dictionary
         shared_width: Optional[int] = None
@@ -69,31 +68,28 @@ class MapNetCriterion(DecoupledMLMCriterion):
         if state_dict is None:  # of a run with another criterion
             logger.info("the checkpoint has no MAP-Net proposer: this one starts from its initial weights")
             return None
-        ours = {name: value.shape for name, value in self.state_dict().items() if name != EXTRA_STATE}
-        if ours != {name: value.shape for name, value in state_dict.items() if name != EXTRA_STATE}:
+        shapes = {name: value.shape for name, value in self.state_dict().items() if name != EXTRA_STATE}
+        if shapes != {name: value.shape for name, value in state_dict.items() if name != EXTRA_STATE}:
             raise CheckpointError(
                 "its MAP-Net proposer has other sizes than this one: give the --mapnet-layers, "
                 "--mapnet-embed-dim, --mapnet-attention-heads and --mapnet-share-embeddings that it was trained with"
             )
-        scale = torch.tensor(self.proposer.scale, dtype=torch.float64)
-        state_dict = {EXTRA_STATE: scale, **state_dict}
-        found = super().load_state_dict(state_dict, *args, **kwargs)
+        state_dict = {EXTRA_STATE: self.get_extra_state(), **state_dict}
+        keys = super().load_state_dict(state_dict, *args, **kwargs)
         self.proposer.rescale(float(state_dict[EXTRA_STATE]))
-        return found
+        return keys
 
     def propose(
         self, model: torch.nn.Module, tokens: torch.Tensor, maskable: torch.Tensor, mix: Optional[float] = None
     ) -> torch.Tensor:
-        """``log q`` of uncorrupted rows, with ``mix`` in the place of ``--mapnet-uniform-mix`` if given. *Shape:* ids and
-        bool ``[B, T]`` to float32 ``[B, T]``."""
+        """``log q`` of uncorrupted sequences, with ``mix`` instead of ``--mapnet-uniform-mix`` if given. *Shape:* ``[B, T]``."""
         embedding = find_embedding(model, len(self.task.source_dictionary)) if self.proposer.shared else None
         scores = self.proposer(tokens, embedding)
         mix = self.cfg.mapnet_uniform_mix if mix is None else mix
         return propose(scores, maskable, self.cfg.mapnet_temperature, mix)
 
     def draw(self, sample: Dict[str, Any], log_q: torch.Tensor) -> Tuple[Dict[str, Any], Pair]:
-        """Mask each row twice, each mask ``K`` times as the rates ask for. Row ``b``, mask ``m`` and copy ``c`` stand at
-        line ``(2 b + m) K + c`` of the sample."""
+        """Mask each sequence twice, in ``K`` copies. Sequence ``b``, mask ``m``, copy ``c`` is at line ``(2 b + m) K + c``."""
         plan = sample[PLAN_KEY]
         pair = draw_pair(log_q, (self.cfg.seed, sample["update_num"]), sample["id"])
 
@@ -175,13 +171,11 @@ class MapNetCriterion(DecoupledMLMCriterion):
             "n_weights": taken.sum(),
         }
         for name, group in self.groups(tokens.device).items():
-            found = group[chosen]
-            names = WORD_PLACES if name == "place" else FREQUENCIES
-            sums.update(sum_by_group(relative, found, names))
+            sums.update(sum_by_group(relative, group[chosen], WORD_PLACES if name == "place" else FREQUENCIES))
         return sums
 
     def groups(self, device: torch.device) -> Dict[str, torch.Tensor]:
-        """Kinds of the dictionary's entries, as far as something says so: int64 ``[V]`` each."""
+        """Classes of the dictionary's entries, as far as they are known: int64 ``[V]`` each."""
         if self._groups is None:
             vocabulary, self._groups = self.task.planner.vocabulary, {}
             if vocabulary.find_word_begins is not None:

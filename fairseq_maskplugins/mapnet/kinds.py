@@ -1,4 +1,4 @@
-"""Kinds of tokens, to say which ones a proposal prefers (numpy and torch, no fairseq)."""
+"""Classes of tokens, for metrics of the proposal (numpy and torch, no fairseq)."""
 
 from typing import Dict, Optional, Sequence
 
@@ -9,16 +9,8 @@ DECILES = 10
 
 
 def frequency_deciles(counts: Sequence[int], maskable: np.ndarray) -> Optional[np.ndarray]:
-    """Decile of each entry of the dictionary by frequency in running text: entries of decile 1 are the most frequent, and
-    each decile makes up about a tenth of the text.
-
-    Args:
-        counts: of the ``V`` entries.
-        maskable: bool ``[V]``; the others are left out.
-
-    Returns:
-        int64 ``[V]``, 1 to 10, 0 for entries left out; None where the counts say nothing.
-    """
+    """Decile of each entry by frequency, int64 ``[V]``: 1 has the most frequent entries, each makes up a tenth of the text, 0
+    are entries that are not maskable. None if the counts are all equal."""
     counts = np.where(maskable, np.asarray(counts, dtype=np.float64), 0.0)
     if counts.max(initial=0.0) <= 1.0:  # a dictionary without real counts
         return None
@@ -30,21 +22,8 @@ def frequency_deciles(counts: Sequence[int], maskable: np.ndarray) -> Optional[n
 
 
 def sum_by_group(relative: torch.Tensor, group: torch.Tensor, names: Sequence[str]) -> Dict[str, torch.Tensor]:
-    """Sums and counts of ``relative`` by group.
-
-    Args:
-        relative: ``n q_i``, how much more often than uniformly a token is proposed. *Shape:* ``[N]``.
-        group: int64 ``[N]``, indices into ``names``.
-
-    Returns:
-        ``q_NAME`` and ``n_q_NAME``, tensors of no dimension.
-    """
-    size = len(names)
-    sums = torch.zeros(size, dtype=torch.float64, device=relative.device).index_add_(0, group, relative.double())
-    counts = torch.zeros(size, dtype=torch.float64, device=relative.device).index_add_(
-        0, group, torch.ones_like(relative, dtype=torch.float64)
-    )
-    return {
-        **{f"q_{name}": value for name, value in zip(names, sums)},
-        **{f"n_q_{name}": value for name, value in zip(names, counts)},
-    }
+    """Sums ``q_NAME`` and counts ``n_q_NAME`` of ``relative`` (``n q_i``) by group. *Shape:* ``[N]``, indices into ``names``."""
+    relative = relative.double()
+    zeros = torch.zeros(len(names), dtype=torch.float64, device=relative.device)
+    sums, counts = zeros.index_add(0, group, relative), zeros.index_add(0, group, torch.ones_like(relative))
+    return {f"{kind}_{name}": v for kind, values in (("q", sums), ("n_q", counts)) for name, v in zip(names, values)}

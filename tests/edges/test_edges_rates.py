@@ -11,14 +11,14 @@ def test_more_copies_than_a_row_has_tokens_are_refused(corruption, data_bin):
     """Each copy would corrupt less than a token on average. The smallest rates make a quotient that is infinite."""
     assert Rates(corruption, 1.0).copies >= min(1 / corruption, 1e15) * (1 - 1e-9)
     options = ["--corruption-rate", corruption, "--prediction-rate", 1]
-    with pytest.raises(ValueError, match=r"makes .* copies of each row, more than --tokens-per-sample, 32: raise") as raised:
+    with pytest.raises(ValueError, match=r"makes .* copies of each sequence, more than --tokens-per-sample, 32: raise") as raised:
         harness.make_task(data_bin, *options)
     assert "\n" not in str(raised.value)
 
 
 def test_a_schedule_that_ends_in_too_many_copies_is_refused_before_it_starts(data_bin):
     options = "--mask-prob 1 --corruption-rate-final 1e-12 --max-update 10".split()
-    with pytest.raises(ValueError, match=r"makes 1e\+12 copies of each row"):
+    with pytest.raises(ValueError, match=r"makes 1e\+12 copies of each sequence"):
         harness.make_task(data_bin, *options)
 
 

@@ -23,7 +23,7 @@ class MapNetCriterionConfig(FairseqDataclass):
         default=1.0, metadata={"help": "scores are divided by this, in [0.001, 1000]; large: uniform, near 0: always the same"}
     )
     mapnet_uniform_mix: float = field(
-        default=0.5, metadata={"help": "share of the uniform proposal in the mixture, in [0, 1]; 1: uniform masks"}
+        default=0.5, metadata={"help": "fraction of the uniform proposal in the mixture, in [0, 1]; 1: uniform masks"}
     )
     mapnet_beta: float = field(
         default=1.0, metadata={"help": "sharpness of preferences, in [0.001, 1000]; the larger, the flatter the proposal"}
