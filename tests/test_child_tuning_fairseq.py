@@ -7,10 +7,23 @@ import harness
 import numpy as np
 import pytest
 import torch
+from child_tuning_helpers import (
+    ADAM,
+    MODES,
+    NAMES,
+    SHAPES,
+    build_mode,
+    config,
+    dtype_of,
+    fixed,
+    fixed_masks,
+    keyed,
+    parameters,
+    run,
+    train_mode,
+    write_mask,
+)
 from fairseq import optim
-from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
-from omegaconf import OmegaConf
-from test_child_tuning import ADAM, SHAPES, fixed, fixed_masks, gradient, keyed, parameters, run
 
 import fairseq_maskplugins  # noqa: F401  (registers)
 from fairseq_maskplugins.child_tuning import maskfile
@@ -18,62 +31,6 @@ from fairseq_maskplugins.child_tuning.optim import ChildAdam, build
 from fairseq_maskplugins.child_tuning.options import build_masking
 from fairseq_maskplugins.compat import has_fused_adam
 from fairseq_maskplugins.errors import UsageError
-
-NAMES = [f"layer.{index}.weight" for index in range(len(SHAPES))]
-
-
-def config(name="child_tuning_adam", **options):
-    """The parts of fairseq's configuration that optimizers read, with the options of one."""
-    defaults = {"adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8, "weight_decay": 0.0} if "adam" in name else {}
-    common = dict(seed=7, tpu=False, fp16=True, bf16=False, fp16_scale_window=None, fp16_init_scale=4)
-    common.update(fp16_scale_tolerance=0.0, threshold_loss_scale=None, min_loss_scale=1e-4, model_parallel_size=1)
-    common.update(fp16_no_flatten_grads=False)
-    return OmegaConf.create(
-        {
-            "optimizer": {"_name": name, **defaults, **options},
-            "common": common,
-            "optimization": {"lr": [1e-2], "update_freq": [1], "use_bmuf": False},
-            "distributed_training": {"ddp_backend": "legacy_ddp", "pipeline_model_parallel": False, "distributed_world_size": 1},
-        }
-    )
-
-
-def write_mask(path, selected, names=NAMES, shapes=SHAPES, reserve_p=0.3, **manifest):
-    tensors = {name: mask.numpy() for name, mask in zip(names, selected) if mask is not None}
-    listed = [
-        {"name": name, "shape": list(shape), "covered": mask is not None} for name, shape, mask in zip(names, shapes, selected)
-    ]
-    maskfile.write(str(path), "mask", tensors, {"parameters": listed, "reserve_p": reserve_p, **manifest})
-    return str(path)
-
-
-MODES = ["fp32", "fp16", "fp16_no_flatten", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"]
-
-
-def build_mode(mode, params, monkeypatch, **options):
-    """What the trainer builds under a precision option; the flat copy asks CUDA for its device."""
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
-    cfg = config(**options)
-    cfg.common.bf16 = "bf16" in mode
-    cfg.common.fp16_no_flatten_grads = mode == "fp16_no_flatten"
-    if mode == "fp32":
-        return optim.build_optimizer(cfg.optimizer, params)
-    if mode == "amp":
-        return optim.AMPOptimizer.build_optimizer(cfg, params)
-    return (MemoryEfficientFP16Optimizer if "memory" in mode else FP16Optimizer).build_optimizer(cfg, params)
-
-
-def train_mode(mode, params, optimizer, updates, ones=False):
-    for update in range(updates):
-        optimizer.zero_grad()
-        loss = sum(((1 if ones else gradient(update, i, p.shape)) * p.float()).sum() for i, p in enumerate(params))
-        optimizer.backward(loss)
-        optimizer.clip_grad_norm(1.0)
-        optimizer.step()
-
-
-def dtype_of(mode):
-    return torch.float32 if mode in ("fp32", "amp") else torch.bfloat16 if "bf16" in mode else torch.float16
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -9,23 +9,12 @@ import numpy as np
 import pytest
 import torch
 from reference.attention_masked import encode_attention_masked
-from tiny_roberta import Task, assert_close_gradients, build, gradients, make_dictionary, make_rows
+from tiny_roberta import Task, assert_close_gradients, build, dropped_by, encode, gradients, make_dictionary, make_rows
 
 from fairseq_maskplugins.drop_token.keep import pack
 from fairseq_maskplugins.errors import UsageError
 
 LENGTHS = (12, 3, 9, 12, 2, 7)
-
-
-def dropped_by(model, tokens, predicted=None):
-    """What the model drops, as a bool ``[B, T]``, found from what it keeps."""
-    kept = model.draw_kept(tokens, predicted)
-    keep = torch.zeros(len(tokens), kept.width + 1, dtype=torch.bool).scatter_(1, kept.column, True)[:, :-1]
-    return ~keep & tokens.ne(model.encoder.dictionary.pad())
-
-
-def encode(model, tokens, **kwargs):
-    return model(tokens, features_only=True, **kwargs)[0]
 
 
 STYLES = {
