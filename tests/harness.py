@@ -33,6 +33,9 @@ LABELLED = (
     "--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2 "
     "--classification-head-name head --batch-size 8 --shorten-method truncate --num-workers 0"
 ).split()
+MAPNET = (
+    "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --mapnet-warmup-updates 0 --max-update 2 --tokens-per-sample 40"
+).split()
 
 _SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(",")
 _VERBS = "described,remembered,forgot,repaired,painted,measured,abandoned,photographed".split(",")

@@ -1,6 +1,5 @@
 """ChildTuning inside fairseq: its precision wrappers, mask files, checkpoints, runs of fairseq-train."""
 
-import json
 import os
 
 import harness
@@ -139,8 +138,6 @@ class FlatParameter(torch.nn.Parameter):
     "options,message",
     [
         ({"reserve_p": 0.0}, r"--reserve-p must lie in \(0, 1\], got 0"),
-        ({"reserve_p": 1.5}, r"--reserve-p must lie in \(0, 1\], got 1.5"),
-        ({"child_tuning_mode": "D "}, "--child-tuning-mode must be one of F, D, got 'D '"),
         ({"child_tuning_mode": "D"}, "--child-tuning-mode D needs --child-tuning-mask FILE"),
         ({"child_tuning_mask": "x"}, "--child-tuning-mask is for --child-tuning-mode D"),
         ({"child_tuning_mode": "D", "child_tuning_mask": "/none"}, "/none: no such file"),
@@ -218,11 +215,6 @@ def test_damaged_mask_files(tmp_path):
     assert os.listdir(tmp_path) == ["m"]
 
 
-def test_writing_fails_clean(tmp_path):
-    with pytest.raises(UsageError, match="no/m: can't write it: .*No such file"):
-        maskfile.write(str(tmp_path / "no" / "m"), "mask", {}, {"parameters": []})
-
-
 def test_f_on_two_ranks_over_50_updates_with_dropout(corpus, tmp_path):
     options = "--optimizer child_tuning_adam --reserve-p 0.3 --max-update 50 --save-interval-updates 25".split()
     logs = harness.train_two_ranks(corpus / "bin", [tmp_path / "0", tmp_path / "1"], *options)
@@ -239,15 +231,3 @@ def test_p_of_one_trains_as_adam_to_the_bit_and_switching_is_noticed(corpus, tmp
         switched = harness.train(corpus / "bin", tmp_path / folder, *options, "--max-update", 6, check=False)
         last = switched.text.strip().splitlines()[-1]
         assert switched.returncode == 1 and "please reset the optimizer (--reset-optimizer)" in last
-
-
-def test_bad_options_stop_before_training(corpus, tmp_path):
-    log = harness.train(corpus / "bin", tmp_path, "--optimizer", "child_tuning_adam", "--reserve-p", "1.5", check=False)
-    assert log.returncode == 1
-    assert log.text.strip().splitlines()[-1] == "fairseq_maskplugins: --reserve-p must lie in (0, 1], got 1.5"
-
-
-def test_the_manifest_is_json(tmp_path):
-    path = write_mask(tmp_path / "m", fixed_masks(), note="kept")
-    manifest, _ = maskfile.read(path, "mask")
-    assert json.loads(json.dumps(manifest)) == manifest and manifest["note"] == "kept"

@@ -214,12 +214,6 @@ def test_rows_without_words(tmp_path, city):
         assert draw_plan(planner, city.rows(text)).depth.shape == city.rows(text).shape
 
 
-def test_words_longer_than_the_table_of_powers(tmp_path):
-    pieces = Pieces("▁x", "ab" * 40, "▁y")
-    planner = make(tmp_path, pieces, ["x" + "ab" * 400 + " y"])
-    assert len(units(planner, pieces, " ".join(["▁x"] + ["ab" * 40] * 10 + ["▁y ▁y"]))) == 2
-
-
 def test_hashes_do_not_depend_on_the_cut():
     whole = hash_bytes(b"hamburger")
     parts, before = 0, 0

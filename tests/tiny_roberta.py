@@ -1,5 +1,6 @@
 """Small RoBERTas of any registered architecture, built in this process, and random rows for them."""
 
+import copy
 from argparse import Namespace
 
 import torch
@@ -74,3 +75,8 @@ def dropped_by(model, tokens, predicted=None):
 
 def encode(model, tokens, **kwargs):
     return model(tokens, features_only=True, **kwargs)[0]
+
+
+def state_of(model):
+    """A checkpoint of the model, as much of it as exporting takes."""
+    return dict(model=copy.deepcopy(model.state_dict()), args=model.args)
