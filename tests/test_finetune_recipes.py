@@ -57,11 +57,6 @@ def test_from_text_to_a_table(prepared, tmp_path, monkeypatch):
         recipe.main([*command, *options, "--lr", "0.1"])
 
 
-def test_the_command_itself_runs(prepared, tmp_path):
-    done = harness.run([sys.executable, FOLDER / "run.py", prepared, tmp_path, "--seeds", 1, "--dry-run"], check=True)
-    assert done.stdout.startswith("cd ") and done.stdout.count("fairseq_cli.train") == 6 and not list(tmp_path.iterdir())
-
-
 def arguments(tmp_path):
     settings = dict(pretrain_updates=2, updates=4, warmup_updates=0, batch_size=8, lr=0.1, num_classes=2, gpu=False)
     return argparse.Namespace(out=tmp_path, data=tmp_path, scores=["accuracy"], dry_run=False, **settings)

@@ -20,7 +20,6 @@ SP = ("--bpe", "sentencepiece", "--sentencepiece-model")
     [
         ("roberta_prenorm", {}, {}, r"no layer norm after its embeddings \(--arch roberta_prenorm\)"),
         ("roberta_base", dict(activation_fn="relu"), {}, "activation_fn must be gelu, got relu"),
-        ("roberta_base", dict(activation_fn="tanh"), {}, "activation_fn must be one of gelu, .*, got tanh"),
         ("roberta_base", dict(no_scale_embedding=False), {}, "no_scale_embedding must be on, got False"),
         ("roberta_base", dict(encoder_learned_pos=False), {}, "must hold encoder.*embed_positions.weight"),
         ("roberta_base", {}, {"encoder.strange": torch.zeros(2)}, "holds encoder.strange, for which"),
@@ -28,9 +27,7 @@ SP = ("--bpe", "sentencepiece", "--sentencepiece-model")
         ("roberta_base", {}, {"encoder.sentence_encoder.layers.1.fc1.weight": None}, "holds no encoder.*layers.1.fc1.weight"),
         ("roberta_base", {}, {"encoder_attention_heads": None}, "does not record encoder_attention_heads"),
         ("roberta_base", {}, {"encoder_attention_heads": 0}, "encoder_attention_heads must divide the width, 16, got 0"),
-        ("roberta_base", {}, {"encoder_attention_heads": "2"}, "must divide the width, 16, got '2'"),
         ("roberta_base", {}, {"dropout": 2.0}, r"dropout must be a number in \[0, 1\], got 2.0"),
-        ("roberta_base", {}, {"attention_dropout": "none"}, r"attention_dropout must be a number in \[0, 1\], got 'none'"),
     ],
 )
 def test_what_cannot_be_represented_is_refused_by_name(arch, options, change, text):
@@ -120,6 +117,7 @@ def test_bad_input_leaves_nothing(tmp_path, monkeypatch):
         ({"hidden_dropout_prob": "none"}, "hf/model.safetensors: does not fit config.json: ValueError: .*none"),
         ({"fairseq_maskplugins": {"dictionary_rows": 999}}, "hf/model.safetensors: does not fit config.json: IndexError"),
         ("cut", "hf/model.safetensors: can't read it: "),
+        ("none", "hf/model.safetensors: "),
         ("nan", "hf: roberta.embeddings.LayerNorm.bias holds NaN or infinite values"),
     ],
 )
@@ -129,6 +127,8 @@ def test_a_folder_that_does_not_fit_itself(change, text, tmp_path, monkeypatch):
     files = export_checkpoint(state_of(build("roberta_base", dictionary)), dictionary.symbols, None).files
     if change == "cut":
         files["model.safetensors"] = files["model.safetensors"][:-9]
+    elif change == "none":
+        del files["model.safetensors"]
     elif change == "nan":
         tensors = safetensors.torch.load(files["model.safetensors"])
         tensors["roberta.embeddings.LayerNorm.bias"][3] = float("nan")

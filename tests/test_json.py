@@ -43,21 +43,6 @@ def test_what_json_has_not_is_null(capsys):
     assert capsys.readouterr().out == "for people\n"
 
 
-def test_nothing_is_printed_where_it_fails(capsys):
-    with pytest.raises(ValueError), reporting(True):
-        raise ValueError
-    assert capsys.readouterr().out == ""
-
-
-def test_a_tokenizer_that_is_refused(corpus, mapnet_checkpoint, tmp_path, capsys):
-    """One that does not know the text's characters."""
-    (tmp_path / "encoder.json").write_text("{}")
-    (tmp_path / "vocab.bpe").write_text("#version\n")
-    files = ["--gpt2-encoder-json", str(tmp_path / "encoder.json"), "--gpt2-vocab-bpe", str(tmp_path / "vocab.bpe")]
-    with pytest.raises(ValueError, match="--bpe gpt2: this tokenizer can't encode 'a <mask>': KeyError"):
-        main(["fill-mask", str(mapnet_checkpoint), str(corpus / "bin"), "a <mask>", "--bpe", "gpt2", *files])
-
-
 def test_show_masks(corpus, mapnet_checkpoint, ask, capsys):
     options = ["show-masks", corpus / "bin", *SP, corpus / "sp.model", "--masker", "whole_word", "--rows", 2]
     more = ["--measure", 50, "--random-token-prob", 0.2, "--tokens-per-sample", 48]
