@@ -14,11 +14,12 @@ sys.path.insert(0, os.path.dirname(__file__))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import harness  # noqa: E402
+import torch  # noqa: E402
 
 # what these ask hardly depends on which fairseq is installed: see the marker "once" in pyproject.toml
 ONCE = {
     *("test_ablations.py", "test_corpora.py", "test_example_commands.py", "test_finetune_benchmark.py"),
-    *("test_finetune_recipes.py", "test_pretrain_24h.py", "test_should_you_mask.py", "test_squad.py"),
+    *("test_finetune_recipes.py", "test_finetune_tasks.py", "test_pretrain_24h.py", "test_should_you_mask.py", "test_squad.py"),
     *("test_doc_links.py", "test_docs.py", "test_docs_run.py", "test_packaging.py", "test_picture.py"),
     *("test_pmi_build.py", "test_pmi_chinese.py", "test_pmi_stats.py", "test_quickstart.py"),
     *("test_edges_masks.py", "test_edges_rates.py", "test_json.py", "test_wrong_files.py"),
@@ -66,3 +67,16 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="session")
 def data_bin(corpus):
     return corpus / "bin"
+
+
+@pytest.fixture(scope="session")
+def mapnet_checkpoint(data_bin, tmp_path_factory):
+    """Checkpoint of a tiny training with MAP-Net and sequences of up to 40 tokens."""
+    folder = tmp_path_factory.mktemp("mapnet")
+    harness.train(data_bin, folder, *harness.MAPNET)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def mapnet_state(mapnet_checkpoint):
+    return torch.load(mapnet_checkpoint, weights_only=False)

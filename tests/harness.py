@@ -1,10 +1,8 @@
-"""Running fairseq as its users do: small corpora, ``fairseq-train`` in a process of its own, logs read back as numbers."""
+"""Running fairseq as its users do: small corpora, ``fairseq-train`` in a process of its own."""
 
 import copy
-import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -15,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from forked import Forked, can_fork
+from training_log import Log, assert_same_weights, load_weights, trained  # noqa: F401  (tests use them as harness's)
 
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = ROOT / "fairseq_maskplugins"
@@ -33,6 +32,9 @@ MLM = "--task decoupled_mlm --criterion decoupled_mlm --tokens-per-sample 32 --b
 LABELLED = (
     "--task sentence_prediction --criterion sentence_prediction --num-classes 2 --init-token 0 --separator-token 2 "
     "--classification-head-name head --batch-size 8 --shorten-method truncate --num-workers 0"
+).split()
+MAPNET = (
+    "--criterion mapnet --mapnet-embed-dim 16 --mapnet-layers 0 --mapnet-warmup-updates 0 --max-update 2 --tokens-per-sample 40"
 ).split()
 
 _SUBJECTS = "the old captain,a young engineer,her quiet neighbour,the mayor of Lisbon,our teacher,every sailor".split(",")
@@ -123,61 +125,6 @@ def train_command(data, save_dir, *options, base=TINY + MLM, user_dir=USER_DIR):
 def train(data, save_dir, *options, check=True, **kwargs):
     """``fairseq-train`` with the tiny model; returns a :class:`Log`."""
     return Log(run(train_command(data, save_dir, *options, **kwargs), check=check))
-
-
-class Log:
-    """The finished process and what it logged: ``train`` and ``valid`` are lists of dicts of numbers."""
-
-    def __init__(self, done):
-        self.returncode, self.text = done.returncode, done.stdout
-        self.train, self.valid = [], []
-        self.digests = dict(re.findall(r"weights@(\d+)=(\w+)", self.text))  # of user dir plugins/rank_digest
-        for line in done.stdout.splitlines():
-            for marker, found in (("| train_inner | ", self.train), ("| valid | ", self.valid)):
-                if marker in line:
-                    found.append(_numbers(line.split(marker, 1)[1]))
-
-    def losses(self):
-        """``{update: loss}`` of the training steps."""
-        return {int(step["num_updates"]): step["loss"] for step in self.train}
-
-
-def _numbers(text):
-    def number(value):
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            return value
-
-    return {key: number(value) for key, value in json.loads(text).items()}
-
-
-def trained(tensors):
-    """A dict of tensors by name without fairseq's copies for inference."""
-    from fairseq_maskplugins.compat import is_inference_copy
-
-    return {name: tensor for name, tensor in tensors.items() if not is_inference_copy(name)}
-
-
-def load_weights(path):
-    """Model tensors of a checkpoint, by name."""
-    import argparse
-
-    import torch
-
-    if hasattr(torch.serialization, "add_safe_globals"):
-        torch.serialization.add_safe_globals([argparse.Namespace])
-    return trained(torch.load(path, map_location="cpu")["model"])
-
-
-def assert_same_weights(one, other):
-    """Bit-equal model tensors in two checkpoint files."""
-    import torch
-
-    a, b = load_weights(one), load_weights(other)
-    assert a.keys() == b.keys()
-    different = [name for name in a if not torch.equal(a[name], b[name])]
-    assert not different, f"{len(different)} of {len(a)} tensors differ: {different[:5]}"
 
 
 def free_port():

@@ -1,8 +1,10 @@
 """A vocabulary and rows for tests of masking that need no fairseq."""
 
 import numpy as np
+import torch
 
-from fairseq_maskplugins.decoupled_mlm.plan import Planner
+from fairseq_maskplugins.decoupled_mlm.plan import Planner, select
+from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.maskers import MASKERS, build_masker
 from fairseq_maskplugins.rng import RowDraws
 from fairseq_maskplugins.vocabulary import Vocabulary
@@ -62,3 +64,9 @@ def make_planner(masker, vocabulary, budget=None, options=None, **kwargs):
 
 def draw_plan(planner, tokens, seed=1, epoch=1, ids=None):
     return planner.draw(tokens, RowDraws(seed, epoch, np.arange(len(tokens)) if ids is None else ids))
+
+
+def cut(plan, corruption, prediction):
+    """corrupted, predicted: bool ``[B, K, T]`` as numpy arrays."""
+    found = select(torch.from_numpy(plan.depth), torch.from_numpy(plan.count), Rates(corruption, prediction))
+    return [part.numpy() for part in found]

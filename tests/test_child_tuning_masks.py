@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from child_tuning_helpers import ADAM, keyed, parameters, run, whole_mask, words
 from reference import child_tuning as reference
-from test_child_tuning import ADAM, keyed, parameters, run, whole_mask, words
 
 from fairseq_maskplugins.child_tuning import masks as masks_module
 from fairseq_maskplugins.child_tuning.masks import CELL, KeyedMask

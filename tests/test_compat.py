@@ -9,9 +9,7 @@ from fairseq_maskplugins.errors import UsageError
 @pytest.mark.parametrize(
     "versions, named",
     [
-        (((3, 9), "0.12.2", None, "2.7.0"), "Python 3.9 is not supported"),
         (((3, 14), None, "0.12.3.1", "2.13.0"), "Python 3.14 is not supported"),
-        (((3, 11), "0.12.2", None, "2.13.0"), "fairseq 0.12.2 does not import on Python 3.11"),
         (((3, 10), "0.10.2", None, "2.7.0"), "fairseq 0.10.2 is not supported"),
         (((3, 10), "0.12.2", None, "2.6.0+cu124"), "torch 2.6.0\\+cu124 is too old"),
         (((3, 10), "0.12.2", None, None), "torch is not installed"),

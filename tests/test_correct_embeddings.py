@@ -131,15 +131,6 @@ def test_heads_of_their_own_stay():
         assert torch.equal(state["model"][HEAD], before) and report.head == "untied before, unchanged"
 
 
-@pytest.mark.parametrize("kind", [torch.int8, torch.bool, torch.complex64])
-def test_embeddings_that_are_no_floating_point_numbers(kind):
-    """A correction rounded to integers would be none."""
-    weight = torch.randn(9, 4).to(kind)
-    state = {"model": {EMBEDDING: weight, HEAD: weight}}
-    with pytest.raises(UsageError, match=f"{EMBEDDING} must hold floating-point numbers, got {str(kind)[6:]}"):
-        correct_checkpoint(state, Shares(0.4), 8, torch.ones(9, dtype=torch.bool))
-
-
 def test_fine_tunes_from_the_result(checkpoint, corpus, tmp_path):
     run(checkpoint, tmp_path / "out.pt")
     options = ["--max-update", 1, "--lr", 0, "--finetune-from-model", tmp_path / "out.pt"]
@@ -168,23 +159,18 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         ("tied.pt", lambda s: s["model"].pop(HEAD)),
         ("none.pt", lambda s: s["model"].pop(EMBEDDING)),
         ("int8.pt", lambda s: s["model"].update({EMBEDDING: s["model"][EMBEDDING].mul(99).to(torch.int8)})),
-        ("int64.pt", lambda s: s["model"].update({HEAD: s["model"][HEAD].long()})),
     ):
         changed = copy.deepcopy(state)
         change(changed)
         torch.save(changed, tmp_path / name)
     (tmp_path / "dict.txt").write_text("a 1\n")
-    (tmp_path / "long.txt").write_text("a" * 5000 + "\n")
     (tmp_path / "latin.txt").write_bytes(b"\xe9 1\n")
-    (tmp_path / "text.txt").write_text("hello, this is text\n")
     files = sorted(tmp_path.iterdir())
     out = tmp_path / "out.pt"
     for arguments, text in (
         ((source, source), f"OUT {source}: is one of the input files"),
-        ((source, "in.pt"), "OUT in.pt: is one of the input files"),
         ((source, tmp_path / "link.pt"), "link.pt: is one of the input files"),
         ((source, tmp_path / "folder"), "OUT must name a file, got '.*folder'"),
-        ((source, "dict.txt", "--dict", "dict.txt"), "OUT dict.txt: is one of the input files"),
         ((source, tmp_path / "nowhere" / "out.pt"), "nowhere does not exist"),
         (("once.pt", out), "^fairseq_maskplugins: once.pt: its embeddings are corrected already"),
         (("missing.pt", out), "missing.pt: no such checkpoint"),
@@ -197,19 +183,13 @@ def test_bad_input_is_refused_and_leaves_nothing(checkpoint, tmp_path, monkeypat
         (("tied.pt", out, "--head", "untie"), "tied.pt: has no output projection of its own to untie: --head follow"),
         (("none.pt", out), "none.pt: must hold one embed_tokens.weight, found none"),
         (("int8.pt", out), f"int8.pt: {EMBEDDING} must hold floating-point numbers, got int8: "),
-        (("int64.pt", out), f"int64.pt: {HEAD} must hold floating-point numbers, got int64: "),
         ((source, out, "--mask-prob", "1.5"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got 1.5"),
-        ((source, out, "--mask-prob", "nan"), r"^fairseq_maskplugins: --mask-prob must lie in \[0, 1\], got nan"),
         ((source, out, "--random-token-prob", "0.95"), "^fairseq_maskplugins: --random.* at most 1, got 0.95"),
         ((source, out, "--mask-index", "5000"), "^fairseq_maskplugins: --mask-index must be a row of the embedding, 0"),
         ((source, out, "--mask-index", "1"), "^fairseq_maskplugins: --mask-index must be another row than padding's, got 1"),
-        (("latin.txt", out), "latin.txt: .*it is damaged, or not a checkpoint"),
-        (("text.txt", out), "text.txt: .*it is damaged, or not a checkpoint"),
         ((source, out, "--pad-index", "-1"), "^fairseq_maskplugins: --pad-index must be a row of the embedding, 0"),
         ((source, out, "--dict", "dict.txt"), "^fairseq_maskplugins: dict.txt: has 6 .* rows: it is not the model's"),
-        ((source, out, "--dict", "long.txt"), "^fairseq_maskplugins: long.txt: can't read the dictionary: .{,203}$"),
         ((source, out, "--dict", "latin.txt"), "^fairseq_maskplugins: latin.txt: can't read the dictionary"),
-        ((source, out, "--dict", "folder"), "^fairseq_maskplugins: folder: no such file"),
     ):
         with pytest.raises(UsageError, match=text) as error:
             run(*arguments)

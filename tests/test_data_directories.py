@@ -105,15 +105,6 @@ def test_a_directory_that_is_missing(corpus, tmp_path):
     assert last.endswith("does not exist") and "Traceback" not in log.text
 
 
-def test_a_colon_in_a_directory_s_name(corpus, tmp_path):
-    """fairseq would split it; the tools that list files must not be led astray."""
-    from fairseq_maskplugins.decoupled_mlm.loading import first_directory
-
-    (tmp_path / "a:b").mkdir()
-    assert first_directory(str(tmp_path / "a:b")) == str(tmp_path / "a:b")
-    assert first_directory(f"{tmp_path}:b") == str(tmp_path)
-
-
 @pytest.mark.parametrize("command", ["variance", "fisher", "show-masks"])
 def test_a_dictionary_that_is_not_the_checkpoint_s(command, corpus, checkpoint, tmp_path):
     (tmp_path / "dict.txt").write_text((corpus / "bin" / "dict.txt").read_text() + "zebra 1\n")

@@ -7,7 +7,6 @@ import weakref
 import harness
 import numpy as np
 import pytest
-import torch
 from fairseq.data import TokenBlockDataset, data_utils
 
 from fairseq_maskplugins.decoupled_mlm.blocks import TokenStream, pad_rows
@@ -42,15 +41,8 @@ def test_blocks_are_those_of_fairseq(mode, data_bin, monkeypatch):
 @pytest.mark.parametrize("impl", ["mmap", "cached", "lazy"])
 def test_every_data_set_format(impl, corpus, tmp_path):
     """A memory-mapped data set is read through one buffer, others item by item: same rows, same masks."""
-    harness.preprocess(
-        corpus / "train.sp",
-        corpus / "valid.sp",
-        tmp_path / "bin",
-        "--dataset-impl",
-        impl,
-        "--srcdict",
-        corpus / "bin" / "dict.txt",
-    )
+    files = corpus / "train.sp", corpus / "valid.sp", tmp_path / "bin"
+    harness.preprocess(*files, "--dataset-impl", impl, "--srcdict", corpus / "bin" / "dict.txt")
     expected = masks_by_id(*_task_and_batches(corpus / "bin"))
     assert masks_by_id(*_task_and_batches(tmp_path / "bin")) == expected
 
@@ -190,17 +182,6 @@ def test_a_shard_that_was_read_leaves_no_workers_behind(corpus):
         gc.enable()
 
 
-def test_sample_keeps_its_fields(data_bin):
-    task, cfg = harness.make_task(data_bin)
-    batch = harness.batches(task, cfg)[0]
-    masked = task.mask_batch(batch, task.schedule.start)
-    for field in ("id", "net_input", "target", "nsentences", "ntokens", "tokens", "copies", "maskable"):
-        assert field in masked
-    assert masked["ntokens"] == int(masked["net_input"]["src_lengths"].sum())
-    assert masked["nsentences"] == len(masked["id"])
-    assert torch.equal(masked["tokens"], batch["net_input"]["src_tokens"])
-
-
 def test_nothing_special_is_masked_or_drawn(corpus):
     """80-10-10 with words that pad the dictionary: no special or padding word as target, replacement or corruption."""
     task, cfg = harness.make_task(
@@ -235,13 +216,8 @@ def test_dictionary_with_a_special_listed_again(corpus, tmp_path):
 def test_dictionary_that_lists_mask(corpus, tmp_path):
     """One id for ``<mask>``, the embedding as large as the dictionary, data without it accepted."""
     lines = (corpus / "bin" / "dict.txt").read_text().splitlines()
-    harness.preprocess(
-        corpus / "train.sp",
-        corpus / "valid.sp",
-        tmp_path / "bin",
-        "--srcdict",
-        _write(tmp_path / "d.txt", lines[:9] + ["<mask> 0"] + lines[9:]),
-    )
+    (tmp_path / "d.txt").write_text("\n".join([*lines[:9], "<mask> 0", *lines[9:]]) + "\n")
+    harness.preprocess(corpus / "train.sp", corpus / "valid.sp", tmp_path / "bin", "--srcdict", tmp_path / "d.txt")
     task, cfg = harness.make_task(tmp_path / "bin")
     assert task.mask_idx == 4 + 9 and task.dictionary.symbols.count("<mask>") == 1
     assert not task.planner.vocabulary.maskable[13]
@@ -249,11 +225,6 @@ def test_dictionary_that_lists_mask(corpus, tmp_path):
     assert model.encoder.sentence_encoder.embed_tokens.num_embeddings == len(task.dictionary)
     masked = task.mask_batch(harness.batches(task, cfg)[0], task.schedule.start)
     assert (masked["net_input"]["src_tokens"] == 13).any()
-
-
-def _write(path, lines):
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def test_token_stream_without_a_buffer():

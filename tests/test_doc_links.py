@@ -52,9 +52,3 @@ def test_every_page_can_be_reached():
             links = [link.partition("#")[0] for link in doc_pages.find_links(page)]
             todo += [(page.parent / link).resolve() for link in links if link.endswith(".md") and ":" not in link]
     assert [name(page) for page in PAGES if page not in seen and page.parent.name != "results"] == []
-
-
-def test_anchors_are_those_of_github(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("# A `code`, and *more*: x_y\n\n## Twice\n\n## Twice\n")
-    assert doc_pages.find_anchors(page) == {"a-code-and-more-x_y", "twice", "twice-1"}

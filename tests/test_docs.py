@@ -38,27 +38,6 @@ def test_commands_are_right(block, monkeypatch):
             pytest.fail(f"{block.place}: {' '.join(words)}: {error}")
 
 
-SHELL = """\
-# a comment
-export OUT=run  # another
-for rate in 0.15 0.4; do
-    OMP_NUM_THREADS=1 fairseq-train data-bin --mask-prob $rate \\
-        --adam-betas '(0.9,0.98)' --save-dir "$OUT/a b" > log.txt
-done
-cat log.txt | grep '#1' && ls; pwd
-"""
-
-
-def test_commands_of_a_block():
-    assert doc_pages.find_commands(SHELL) == [
-        ["fairseq-train", "data-bin", "--mask-prob", "0.15", "--adam-betas", "(0.9,0.98)", "--save-dir", "run/a b"],
-        ["cat", "log.txt"],
-        ["grep", "#1"],
-        ["ls"],
-        ["pwd"],
-    ]
-
-
 @pytest.mark.parametrize(
     "command, said",
     [

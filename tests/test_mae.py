@@ -197,10 +197,6 @@ def test_checkpoint_fine_tunes_as_plain_roberta(corpus, tmp_path):
             dict(decoder_embed_dim=12, quant_noise_pq=0.1, quant_noise_pq_block_size=8),
             "--decoder-embed-dim must be a multiple of --quant-noise-pq-block-size, 8, got 12",
         ),
-        (
-            dict(decoder_ffn_embed_dim=12, quant_noise_pq=0.1, quant_noise_pq_block_size=8),
-            "--decoder-ffn-embed-dim must be a multiple of --quant-noise-pq-block-size, 8, got 12",
-        ),
     ],
 )
 def test_bad_options_are_refused(options, text):

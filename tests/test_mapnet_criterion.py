@@ -225,9 +225,8 @@ def test_max_tokens_counts_both_masks(data_bin):
 @pytest.mark.parametrize(
     "options, text",
     [
-        ("--mapnet-temperature 1e-30", r"--mapnet-temperature must lie in \[0.001, 1000\], got 1e-30"),
+        ("--mapnet-temperature 0", r"--mapnet-temperature must lie in \[0.001, 1000\], got 0"),
         ("--mapnet-uniform-mix 1.5", r"--mapnet-uniform-mix must lie in \[0, 1\], got 1.5"),
-        ("--mapnet-beta 1e30", r"--mapnet-beta must lie in \[0.001, 1000\], got 1e\+30"),
         ("--mapnet-margin nan", "--mapnet-margin must be 0 or more, got nan"),
         ("--max-importance-weight 0.5", "--max-importance-weight must be 1 or more, got 0.5"),
         ("--mapnet-warmup-updates -1", "--mapnet-warmup-updates must be 0 or more, got -1"),
@@ -235,7 +234,6 @@ def test_max_tokens_counts_both_masks(data_bin):
         ("--mapnet-layers -1", "--mapnet-layers must lie in \\[0, 1000\\], got -1"),
         ("--mapnet-attention-heads 3", "--mapnet-attention-heads must divide --mapnet-embed-dim, 16, got 3"),
         ("--mapnet-weights some", "--mapnet-weights must be one of inclusion, none, got 'some'"),
-        ("--ddp-backend fully_sharded", "--ddp-backend pytorch_ddp or legacy_ddp, got fully_sharded"),
         ("--task masked_lm", "--criterion mapnet needs --task decoupled_mlm"),
     ],
 )

@@ -30,11 +30,9 @@ def content(folder):
     [
         "show-masks bin --checkpoint model.pt --html link.pt",
         "variance model.pt bin --png model.pt",
-        "variance model.pt bin --json link.pt",
         "correct-embeddings model.pt link.pt",
         "correct-embeddings model.pt bin/dict.txt --dict bin/dict.txt",
         "pmi build text --output text",
-        "pmi build te* --output text",
         "pmi build text --words sentencepiece --sentencepiece-model sp.model --output sp.model",
         "fisher select --fisher fisher.st --reserve-p 0.2 --mask fisher.st",
         "fisher show --mask mask.st --png mask.st",

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from helpers import BOS, EOS, PAD, draw_plan, make_planner, make_rows, make_vocabulary
+from helpers import BOS, EOS, PAD, cut, draw_plan, make_planner, make_rows, make_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import plan_reference as reference
 
-from fairseq_maskplugins.decoupled_mlm.plan import select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.rng import GOLDEN, RowDraws, mix, to_uniform
@@ -17,12 +16,6 @@ from fairseq_maskplugins.vocabulary import is_padding_word
 VOCABULARY = make_vocabulary()
 PAIRS = [(0.15, 0.15), (0.4, 0.4), (0.8, 0.8), (1.0, 1.0), (0.4, 0.2), (0.2, 0.4), (0.4, 1.0), (0.05, 0.12), (0.2, 0.6)]
 LENGTHS = [0, 1, 2, 5, 17, 64, 3, 40]
-
-
-def cut(plan, corruption, prediction):
-    """corrupted, predicted: bool ``[B, K, T]`` as numpy arrays."""
-    found = select(torch.from_numpy(plan.depth), torch.from_numpy(plan.count), Rates(corruption, prediction))
-    return [part.numpy() for part in found]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)

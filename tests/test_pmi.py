@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from helpers import BOS, EOS, NSPECIAL, PAD, draw_plan, make_planner, make_vocabulary
+from helpers import NSPECIAL, PAD, draw_plan, make_planner, make_vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pmi_pieces import CITY, Pieces, make, units
 from reference import pmi_reference as reference
 from reference.plan_reference import units_of
 
@@ -14,45 +15,6 @@ from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.maskers.phrase_hash import cut_punctuation, hash_bytes, hash_phrases, mix_word
 from fairseq_maskplugins.rng import RowDraws
-
-
-class Pieces:
-    """A vocabulary of pieces as sentencepiece writes them, and rows of their ids."""
-
-    def __init__(self, *symbols):
-        self.symbols = list(dict.fromkeys(symbols))
-        pieces = [b""] * NSPECIAL + [s.lstrip("▁").encode() for s in self.symbols] + [b""]
-        begins = np.array([True] * NSPECIAL + [s.startswith("▁") for s in self.symbols] + [True])
-        self.pieces, self.begins = pieces, begins
-        self.vocabulary = make_vocabulary(len(pieces), find_word_begins=lambda: begins, find_pieces=lambda: pieces)
-
-    def row(self, text):
-        """``"▁New ▁York </s> ▁a"`` to ids, with ``<s>`` before."""
-        return [BOS] + [EOS if s == "</s>" else NSPECIAL + self.symbols.index(s) for s in text.split()]
-
-    def rows(self, *texts):
-        rows = [self.row(text) + [EOS] for text in texts]
-        width = max(map(len, rows))
-        return np.array([row + [PAD] * (width - len(row)) for row in rows])
-
-
-def make(tmp_path, pieces, phrases, **options):
-    path = tmp_path / "list.txt"
-    path.write_text("".join(f"{phrase}\n" for phrase in phrases), encoding="utf-8")
-    return make_planner("pmi", pieces.vocabulary, options={"pmi_vocab": str(path), **options})
-
-
-def units(planner, pieces, text, seed=1):
-    """Units of a text as joined pieces: ``["▁New▁York", "▁is"]``."""
-    tokens = pieces.rows(text)
-    starts, maskable = planner.find_units(tokens, RowDraws(seed, 1, np.arange(1)))
-    names = {NSPECIAL + i: s for i, s in enumerate(pieces.symbols)}
-    return ["".join(names[tokens[0, p]] for p in unit) for unit in units_of(starts[0], maskable[0])]
-
-
-CITY = (
-    "▁we ▁like ▁New ▁York ▁Ci ty ▁( ) , . ▁ ▁h am bur ger s ▁don ' t ▁-- $ 5 ▁$ ▁million ▁state - of - the - art ▁YO RK"
-).split()
 
 
 @pytest.fixture
@@ -250,12 +212,6 @@ def test_rows_without_words(tmp_path, city):
     planner = make(tmp_path, city, ["new york"])
     for text in ("", "</s>", "▁we", "▁New ▁York"):
         assert draw_plan(planner, city.rows(text)).depth.shape == city.rows(text).shape
-
-
-def test_words_longer_than_the_table_of_powers(tmp_path):
-    pieces = Pieces("▁x", "ab" * 40, "▁y")
-    planner = make(tmp_path, pieces, ["x" + "ab" * 400 + " y"])
-    assert len(units(planner, pieces, " ".join(["▁x"] + ["ab" * 40] * 10 + ["▁y ▁y"]))) == 2
 
 
 def test_hashes_do_not_depend_on_the_cut():

@@ -1,16 +1,12 @@
 """``maskplugins pmi build``: scores, the choice of the list, and what must not change it."""
 
-import functools
 import gzip
 import math
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 import warnings
 
 import harness
@@ -19,7 +15,7 @@ import pytest
 from reference import pmi_build_reference as reference
 
 from fairseq_maskplugins.errors import UsageError
-from fairseq_maskplugins.pmi_build import build, count, score, sql
+from fairseq_maskplugins.pmi_build import build, count, score
 from fairseq_maskplugins.pmi_build.build import build_list, write_list
 from fairseq_maskplugins.pmi_build.text import read_batches
 from fairseq_maskplugins.pmi_build.words import WordSplitter
@@ -220,61 +216,12 @@ def test_the_parts_of_a_file_hold_every_line_once(tmp_path):
             assert found == text if text.endswith("\n") else text + "\n"
 
 
-def test_an_interrupted_writer_leaves_what_was_there(tmp_path):
-    path = tmp_path / "list.txt"
-    path.write_text("the old list")
-
-    def fail():
-        yield score.Phrase("a b", 1, 1)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_list(str(path), fail())
-    assert path.read_text() == "the old list" and os.listdir(tmp_path) == ["list.txt"]
-
-
 def test_a_compressed_list_is_the_same_file_every_time(tmp_path):
     phrases = [score.Phrase("a b", -1_500_000, 3), score.Phrase("c d", 5, 2)]
     for name in ("one.gz", "two.gz"):
         write_list(str(tmp_path / name), phrases)
     assert (tmp_path / "one.gz").read_bytes() == (tmp_path / "two.gz").read_bytes()
     assert gzip.decompress((tmp_path / "one.gz").read_bytes()) == b"a b\t-1.500000\t3\nc d\t0.000005\t2\n"
-
-
-@pytest.mark.parametrize("kill, status", [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
-def test_killed_in_the_middle_it_leaves_no_list(kill, status, tmp_path):
-    numbers = np.random.default_rng(0).integers(0, 1 << 20, (60_000, 20))
-    text = write(tmp_path / "text", [" ".join(map(str, row)) for row in numbers.tolist()])
-    out, temp = tmp_path / "out", tmp_path / "temp"
-    out.mkdir()
-    temp.mkdir()
-    command = [*COMMAND, text, "--output", str(out / "list.txt"), "--temp-dir", str(temp), "--threads", "1"]
-    # tests that run in the background have interrupts ignored
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(command, cwd=harness.ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
-    while not any(path.stat().st_size > 1 << 20 for path in temp.glob("*/counts.duckdb")):
-        assert process.poll() is None, process.stderr.read()[-2000:]
-        time.sleep(0.02)
-    process.send_signal(kill)
-    errors = process.communicate()[1]
-    assert process.returncode == status and "Traceback" not in errors
-    assert os.listdir(out) == []
-    assert kill == signal.SIGKILL or os.listdir(temp) == []
-
-
-def test_an_interrupt_during_a_query(tmp_path, monkeypatch):
-    """DuckDB raises RuntimeError in its place."""
-    monkeypatch.setattr(sql, "totals", lambda: "SELECT SUM(a.range * b.range) FROM range(1000000) a, range(1000000) b")
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timer.start()
-            listed(write(tmp_path / "text", ["a b"]), tmp_path)
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, handler)
-    assert os.listdir(tmp_path) == ["text"]
 
 
 @pytest.mark.spark
@@ -296,10 +243,3 @@ def test_spark_gives_the_same_list(lines, tmp_path, monkeypatch):
     (tmp_path / "bad.txt").write_bytes(b"good\nb\xffd\n")
     with pytest.raises(UsageError, match=r"bad.txt: line 2 is not UTF-8 \(byte 0xff\)"):
         build_list([str(tmp_path / "bad.txt")], engine="spark", master="local[2]")
-
-
-def test_without_java_spark_says_so(tmp_path, monkeypatch):
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(UsageError, match="needs Java, and there is none"):
-        build_list([write(tmp_path / "text", ["a b"])], engine="spark", master="local[2]")

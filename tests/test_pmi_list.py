@@ -183,18 +183,6 @@ def test_nowhere_to_write(tmp_path, home, monkeypatch, caplog):
     assert holds(pickle.loads(pickle.dumps(table)), "new york", "of the") == [True, False]
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, home, monkeypatch):
-    path = write(tmp_path / "list", "new york\n")
-
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pmi_vocab.os, "replace", full)
-    assert holds(load_phrases(path), "new york") == [True]
-    assert sorted(os.listdir(tmp_path)) == ["home", "list"]
-    assert os.listdir(home / "fairseq_maskplugins") == []
-
-
 def test_pickled_tables_are_mapped_again(tmp_path, home):
     """As data workers that are spawned, not forked, get them: a path, not a copy."""
     path = write(tmp_path / "list", "".join(f"word{i} other\n" for i in range(50_000)))

@@ -3,40 +3,22 @@
 import ast
 import importlib.util
 import re
-import sys
 
 import harness
 import numpy as np
 import pytest
-import torch
 from cases import CASES
+from child_tuning_helpers import config, parameters
 from fairseq import optim
-from test_child_tuning import parameters
-from test_child_tuning_fairseq import config
+from rank_runs import BY_NAME, STEPS, assert_close_weights, fixed_mask, options_of, ranks, spawn
 
-from fairseq_maskplugins.child_tuning import maskfile
 from fairseq_maskplugins.errors import UsageError
 
 PAGE = harness.ROOT / "docs" / "several_gpus.md"
-BY_NAME = {case.name: case for case in CASES}
-STEPS = "--max-update 4 --save-interval-updates 2".split()
 SAME = "--dropout 0 --attention-dropout 0 --required-batch-size-multiple 1".split()
 UNEVEN = "--sample-break-mode eos --tokens-per-sample 256 --max-positions 256".split()
 
 slow = pytest.mark.slow
-
-
-def options_of(name, corpus):
-    return [option.replace("{corpus}", str(corpus)) for option in BY_NAME[name].options]
-
-
-def ranks(name, corpus, folder, *options, world=2, **kwargs):
-    """Logs of ranks that train a case; they end with the same weights."""
-    base = BY_NAME[name].base
-    folders = [folder / f"rank{rank}" for rank in range(world)]
-    logs = harness.train_ranks(corpus / "bin", folders, *options_of(name, corpus), *options, base=base, **kwargs)
-    assert logs[0].digests and all(log.digests == logs[0].digests for log in logs)
-    return logs
 
 
 def only(names):
@@ -61,12 +43,6 @@ def test_pytorch_ddp(name, corpus, tmp_path):
     assert sorted(logs[0].digests) == ["2", "4"] and logs[0].digests == logs[1].digests
 
 
-def assert_close_weights(one, other):
-    a, b = harness.load_weights(one), harness.load_weights(other)
-    for name, weight in a.items():
-        assert torch.allclose(weight, b[name], atol=2e-5), name
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "mae" else slow) for n in ("mae", "pmi", "schedule", "mapnet_shared")]
 )
@@ -77,16 +53,6 @@ def test_two_ranks_equal_one_with_twice_the_update_freq(name, corpus, tmp_path):
     alone = harness.train(corpus / "bin", tmp_path / "one", *options_of(name, corpus), *options, "--update-freq", 2)
     assert logs[0].losses() == pytest.approx(alone.losses(), abs=2e-3)  # logged with three decimals
     assert_close_weights(tmp_path / "rank0" / "checkpoint_last.pt", tmp_path / "one" / "checkpoint_last.pt")
-
-
-def fixed_mask(data, path):
-    """A mask file for the tiny model: every third entry."""
-    task, cfg = harness.make_task(data)
-    named = dict(task.build_model(cfg.model).named_parameters())
-    tensors = {name: (np.arange(p.numel()).reshape(p.shape) % 3 == 0) for name, p in named.items()}
-    listed = [{"name": name, "shape": list(p.shape), "covered": True} for name, p in named.items()]
-    maskfile.write(str(path), "mask", tensors, {"parameters": listed, "reserve_p": 1 / 3})
-    return path
 
 
 @pytest.mark.parametrize("sharding", ["none", pytest.param("os", marks=slow)])
@@ -211,15 +177,6 @@ def test_half_precision_on_two_ranks(name, flags, corpus, tmp_path):
 
 
 # one machine: fairseq starts the processes
-
-
-def spawn(corpus, folder, *options):
-    command = harness.train_command(
-        corpus / "bin", folder, *options, "--distributed-world-size", 2, "--distributed-backend", "gloo",
-        "--ddp-backend", "legacy_ddp", user_dir=harness.CPU_DDP,
-    )  # fmt: skip
-    command[:3] = [sys.executable, "-c", "import sys; sys.argv[0] = 'train'; from fairseq_cli.train import cli_main; cli_main()"]
-    return harness.run(command, env={"MASKPLUGINS_TEST_GPUS": "2"})
 
 
 @slow

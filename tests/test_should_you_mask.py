@@ -163,20 +163,6 @@ def test_a_step_that_fails_is_named_with_its_log(text, tmp_path):
     assert not (tmp_path / "out" / "data").exists()
 
 
-def test_wrong_texts_are_named(text, tmp_path):
-    data = load("data")
-    (tmp_path / "task").mkdir()
-    for split in data.SPLITS:
-        (tmp_path / "task" / f"{split}.tsv").write_text("a text\tgood\nanother\tbad\n")
-    assert data.count_labels(tmp_path, "task") == (2, {"train": 2, "dev": 2, "test": 2})
-    (tmp_path / "task" / "test.tsv").write_text("a text\tgood\nanother\tugly\n")
-    with pytest.raises(SystemExit, match="test.tsv: has labels that train.tsv does not: ugly"):
-        data.count_labels(tmp_path, "task")
-    (tmp_path / "task" / "test.tsv").write_text("a text\tgood\nno label\n")
-    with pytest.raises(SystemExit, match="test.tsv: line 2 must be a text, a TAB and a label of one word, got 'no label'"):
-        data.count_labels(tmp_path, "task")
-
-
 def test_splits_share_no_text(tmp_path, monkeypatch):
     """What is held out of a task is in no pretraining text; labelled texts are, without their labels."""
     data = load("data")

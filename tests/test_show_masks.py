@@ -155,12 +155,10 @@ def test_the_page_says_which_maskers_are_left_out(corpus, tmp_path, capsys):
     [
         ("--rows -1", "--rows must be at least 0, got -1"),
         ("--measure 0", "--measure must be at least 1, got 0"),
-        ("--epoch 9223372036854775808", r"--epoch must be below 2\^31, got 9223372036854775808"),
         ("--split test", "bin/test.bin and .*: no such data set"),
         ("--bpe sentencepiece", "--bpe sentencepiece needs --sentencepiece-model"),
         ("--html {corpus}/nowhere/page.html", "--html .*page.html: the folder .*nowhere does not exist"),
         ("--masker pmi " + OPTIONS, "--masker pmi needs --pmi-vocab"),
-        ("--mask-prob 0", r"--mask-prob must lie in \(0, 1\], got 0"),
     ],
 )
 def test_bad_options_are_named(corpus, options, message):

@@ -33,25 +33,16 @@ assert TASK_REGISTRY["decoupled_mlm"].__module__ == "fairseq_maskplugins.decoupl
     return harness.run([sys.executable, "-W", "ignore", "-c", code], cwd=cwd, check=True)
 
 
-def test_from_the_checkout():
-    parse_arguments("fairseq_maskplugins", cwd=PACKAGE.parent)
+BY_NAME_FIRST = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins"
 
 
-def test_from_any_directory(tmp_path):
-    parse_arguments(PACKAGE, cwd=tmp_path)
-
-
-def test_through_a_symlink(tmp_path):
+@pytest.mark.parametrize("before", ["", BY_NAME_FIRST], ids=["", "imported by name first"])
+def test_from_anywhere(before, tmp_path):
+    """From the checkout, from any directory, and through a symlink."""
     (tmp_path / "fairseq_maskplugins").symlink_to(PACKAGE)
-    parse_arguments(tmp_path / "fairseq_maskplugins", cwd=tmp_path)
-    before = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins"
-    parse_arguments("fairseq_maskplugins", cwd=tmp_path, before=before)
-
-
-def test_imported_by_name_first(tmp_path):
-    parse_arguments(
-        PACKAGE, cwd=tmp_path, before=f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import fairseq_maskplugins"
-    )
+    parse_arguments("fairseq_maskplugins", PACKAGE.parent, before)
+    parse_arguments(PACKAGE, tmp_path, before)
+    parse_arguments(tmp_path / "fairseq_maskplugins", tmp_path, before)
 
 
 def test_beside_a_folder_called_fairseq(tmp_path):

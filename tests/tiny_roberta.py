@@ -1,5 +1,6 @@
 """Small RoBERTas of any registered architecture, built in this process, and random rows for them."""
 
+import copy
 from argparse import Namespace
 
 import torch
@@ -63,3 +64,19 @@ def assert_close_gradients(one, other, tolerance=1e-5):
     assert one.keys() == other.keys()
     for name in one:
         torch.testing.assert_close(one[name], other[name], atol=tolerance, rtol=tolerance, msg=name)
+
+
+def dropped_by(model, tokens, predicted=None):
+    """What the model drops, as a bool ``[B, T]``, found from what it keeps."""
+    kept = model.draw_kept(tokens, predicted)
+    keep = torch.zeros(len(tokens), kept.width + 1, dtype=torch.bool).scatter_(1, kept.column, True)[:, :-1]
+    return ~keep & tokens.ne(model.encoder.dictionary.pad())
+
+
+def encode(model, tokens, **kwargs):
+    return model(tokens, features_only=True, **kwargs)[0]
+
+
+def state_of(model):
+    """A checkpoint of the model, as much of it as exporting takes."""
+    return dict(model=copy.deepcopy(model.state_dict()), args=model.args)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from test_child_tuning import SHAPES, fixed, keyed, parameters, whole_mask
+from child_tuning_helpers import SHAPES, fixed, keyed, parameters, whole_mask
 
 from fairseq_maskplugins.child_tuning.masks import KeyedMask, grid_share
 from fairseq_maskplugins.child_tuning.optim import ChildAdam, ChildSGD, build

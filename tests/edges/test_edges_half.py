@@ -8,8 +8,8 @@ import harness
 import numpy as np
 import pytest
 import torch
+from child_tuning_helpers import build_mode
 from fairseq.logging import metrics
-from test_child_tuning_fairseq import build_mode
 
 from fairseq_maskplugins.decoupled_mlm.losses import sum_by_kind
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
