@@ -1,14 +1,16 @@
 """Fisher information of a model's parameters: ``F_i = 1/n sum_j (d log p(y_j|x_j) / d theta_i)^2`` over n examples.
 
-Source: arXiv 2109.05687, section on ChildTuning-D. Vectorised where a parameter belongs to one supported layer. Which
-do is not taken on trust: the first examples are also computed one at a time, and one for which both disagree
-(tied weights, functional calls, layers that see several examples in a row) goes on one example at a time.
+Source: arXiv 2109.05687, section on ChildTuning-D. Vectorised for parameters of one supported layer. The first examples are
+also computed one at a time, and parameters for which both disagree (tied weights, functional calls, layers that see several
+examples in a row) stay with one example at a time.
 """
 
+import re
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 
+from ..errors import UsageError
 from .per_example import sums_of_squares, supported
 
 LAYOUTS = ("first", "second", "rows")  # where the examples are in a layer's output
@@ -19,13 +21,11 @@ LossOf = Callable[[Any], torch.Tensor]
 
 
 def arrange(x: torch.Tensor, layout: str, n: int, rows: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-    """Bring a layer's rows into ``[n, T, C]`` (ids: ``[n, T]``), or None where they do not fit.
+    """Bring a layer's output into ``[n, T, C]`` (ids: ``[n, T]``), or None if it does not fit.
 
     Args:
         x: ``[n, T, C]``, ``[T, n, C]``, ``[n, C]``, or ``[R, C]`` with rows of several examples one after the other.
-        layout: one of ``LAYOUTS``.
-        n: number of examples.
-        rows: int64 ``[R]``, example of each row, ascending.
+        rows: int64 ``[R]``, the example of each row, ascending.
     """
     if layout == "rows":
         if rows is None or x.dim() != 2 or len(rows) != len(x):
@@ -67,8 +67,7 @@ class Fisher:
         self._owned = self._find_layers() if vectorise else {}
 
     def _find_layers(self) -> Dict[torch.nn.Module, Dict[str, str]]:
-        """For each supported layer the full names of its parameters. A weight that is also tied to something else is
-        tried too: what it is tied to may not be used (a language-model head in classification)."""
+        """The names of the parameters of each supported layer. Tied weights are tried too: the other layer may be unused."""
         names = {id(p): name for name, p in self.params.items()}
         owners: Dict[str, List[Tuple[torch.nn.Module, str]]] = {}
         for module in self.model.modules():
@@ -86,9 +85,8 @@ class Fisher:
 
         Args:
             loss_of: gives the loss of a batch, summed over its examples.
-            batch: all examples together.
-            singles: for each example, what gives the batch that holds it alone.
-            rows: example of each predicted row, for layers that see only those; see :func:`arrange`.
+            singles: for each example, a function that gives the batch of it alone.
+            rows: the example of each predicted row, for layers that see only those; see :func:`arrange`.
         """
         if self.loop is None:
             self._start(loss_of, batch, singles, rows)
@@ -202,14 +200,8 @@ def _agree(one: torch.Tensor, other: torch.Tensor, noise: float) -> bool:
 
 
 def add_batch_gradient(fisher: Fisher, loss: torch.Tensor, n: int, clip_norm: float = 0.0) -> None:
-    """The authors' approximation: square the gradient of a batch's mean loss, each tensor's clipped alone.
-
-    Args:
-        fisher: whose sums to add to; its examples then count batches.
-        loss: summed over the batch.
-        n: number of examples in it.
-        clip_norm: largest norm of one parameter's gradient; 0 does not clip.
-    """
+    """The authors' approximation: add the squared gradient of the mean of ``loss`` (a sum over ``n`` examples), each tensor's
+    clipped alone to ``clip_norm`` (0: not). ``fisher.examples`` then counts batches."""
     names = list(fisher.params)
     for name, grad in zip(names, torch.autograd.grad(loss / n, [fisher.params[x] for x in names], allow_unused=True)):
         if grad is not None:
@@ -221,12 +213,7 @@ def add_batch_gradient(fisher: Fisher, loss: torch.Tensor, n: int, clip_norm: fl
 
 
 def covered_names(names: Iterable[str], cover: str) -> List[str]:
-    """Names that a cover selects: "all", "layers" (those with "layer" in them, the authors' choice), or a regular
-    expression that is searched for in the name."""
-    import re
-
-    from ..errors import UsageError
-
+    """Names that a cover includes: "all", "layers" (with "layer" in them, the authors' choice), or a regular expression."""
     if cover == "all":
         return list(names)
     try:

@@ -25,16 +25,14 @@ def check_share(option: str, value: Any) -> float:
 
 
 def build_masking(mode: str, reserve_p: float, target: str, no_rescale: bool, decay: Optional[str], eps: float = 1.0) -> Masking:
-    """What a mask does, from the options.
+    """Check the options and describe what a mask does.
 
     Args:
         mode: "F" (a fresh mask at each update) or "D" (a fixed one).
-        reserve_p: share that is kept, in (0, 1]; what F rescales by is the share that its masks really keep
-            (:func:`~.masks.grid_share`), so that the mean of a gradient stays what it is, however small the share.
+        reserve_p: fraction kept, in (0, 1]; F rescales by the fraction that its masks really keep (:func:`~.masks.grid_share`).
         target: "gradient" or "update".
-        no_rescale: do not divide by ``reserve_p``.
         decay: "all" or "child"; None is "all" for F and "child" for D.
-        eps: Adam's; an entry that never had a gradient is 0 / 0 without it, or with one that is 0 in float32.
+        eps: Adam's; without it, an entry that never had a gradient is 0 / 0.
     """
     check_choice("--child-tuning-mode", mode, MODES)
     check_share("--reserve-p", reserve_p)

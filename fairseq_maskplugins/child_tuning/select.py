@@ -23,19 +23,14 @@ def _chunks(values: Sequence[np.ndarray]):
 
 
 def select_top(values: Sequence[np.ndarray], reserve_p: float, names: Sequence[str] = ()) -> List[np.ndarray]:
-    """Select the largest ``reserve_p`` of all values together.
+    """Select the largest ``reserve_p`` of all values together, as bool arrays of the same shapes.
 
-    Exactly :func:`count_kept` entries are selected. Of equal values the first in order are, so that zeros are selected
-    only where there are not enough others. Two passes of counting over the upper and lower halves of the values' bits
-    find the threshold; nothing is sorted.
+    Exactly :func:`count_kept` entries are selected; of equal values the first in order. Two passes of counting over the upper
+    and lower halves of the values' bits find the threshold; nothing is sorted.
 
     Args:
         values: float32 arrays of any shapes, finite, 0 or more.
-        reserve_p: share in (0, 1]; 1 selects everything.
-        names: for messages.
-
-    Returns:
-        boolean arrays of the same shapes.
+        reserve_p: fraction in (0, 1]; 1 selects everything.
     """
     for index, array in enumerate(values):
         if not (np.isfinite(array).all() and (array >= 0).all()):

@@ -15,16 +15,7 @@ def tokens_of(encoder: Dict[str, int], symbols: List[str]) -> List[str]:
 
 
 def build_gpt2(encoder_json: bytes, vocab_bpe: bytes, symbols: List[str], longest: int) -> Built:
-    """Files of RobertaTokenizer for a model whose row ``i`` is ``symbols[i]``.
-
-    Args:
-        encoder_json, vocab_bpe: what ``--gpt2-encoder-json`` and ``--gpt2-vocab-bpe`` hold.
-        symbols: all entries of fairseq's dictionary in order.
-        longest: tokens that a row may have.
-
-    Raises:
-        UsageError: the files are not GPT-2's, or the dictionary was not made with them.
-    """
+    """Build the files of RobertaTokenizer with the ids of fairseq's dictionary ``symbols``, from GPT-2's files."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     try:

@@ -15,11 +15,7 @@ LAST = -1e6  # score of what must lose against any pieces of the model
 
 
 def read_model(content: bytes) -> Any:
-    """The message in a ``.model`` file.
-
-    Raises:
-        UsageError: it is none, or one that ``tokenizers`` can't stand in for.
-    """
+    """Parse a ``.model`` file; refuse one that ``tokenizers`` can't represent."""
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
 
@@ -38,15 +34,10 @@ def read_model(content: bytes) -> Any:
 
 
 def build_sentencepiece(content: bytes, symbols: List[str], longest: int) -> Built:
-    """Files of a fast tokenizer for a model whose row ``i`` is ``symbols[i]``.
+    """Build the files of a fast tokenizer whose ids are those of fairseq's dictionary ``symbols``.
 
-    sentencepiece gives a run of characters that it does not know as one piece, and fairseq looks it up: frequent ones are
-    in the dictionary. Marks put around such runs let the tokenizer do the same: inside a longer run no entry matches.
-
-    Args:
-        content: of the ``.model`` file.
-        symbols: all entries of fairseq's dictionary in order.
-        longest: tokens that a row may have.
+    sentencepiece gives a run of unknown characters as one piece, and fairseq looks it up: frequent ones are in the dictionary.
+    Marks around such runs let the tokenizer do the same: inside a longer run no entry matches.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers
 

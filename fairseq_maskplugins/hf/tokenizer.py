@@ -39,13 +39,7 @@ def add_specials(tokenizer: Any, symbols: List[str], trim: bool = False) -> None
 
 
 def make_files(tokenizer: Any, name: str, longest: int, others: Optional[Dict[str, bytes]] = None) -> Dict[str, bytes]:
-    """``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json``.
-
-    Args:
-        tokenizer: of ``tokenizers``.
-        name: the class of ``transformers`` that reads them.
-        longest: tokens that a row may have, ``<s>`` and ``</s>`` counted.
-    """
+    """``tokenizer.json``, ``tokenizer_config.json`` and ``special_tokens_map.json`` for a class of ``transformers``."""
     names = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>"}
     special: Dict[str, Any] = {f"{kind}_token": token for kind, token in names.items()}
     mask = {"content": MASK, "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}

@@ -1,4 +1,4 @@
-"""From a batch of lines to partial counts of its n-grams: the one function that both engines run (no fairseq)."""
+"""Count the n-grams of a batch of lines: the function that both engines run (no fairseq)."""
 
 from hashlib import blake2b
 from typing import Dict, Iterator, List, NamedTuple, Tuple
@@ -7,7 +7,7 @@ import numpy as np
 
 from .words import WordSplitter
 
-LONGEST = 5
+MAX_N = 5
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -43,16 +43,13 @@ def count_batch(text: str, splitter: WordSplitter) -> Partial:
 
 
 def walk_grams(row: np.ndarray, segments: np.ndarray) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:
-    """Find the n-grams of a text, for every n from 2 to 5.
+    """Yield, for n from 2 to 5: n, the positions where n-grams begin (int64 ``[M]``), and their hashes (uint64 ``[M]``).
 
     Args:
         row: keys of the words, int64 ``[N]``.
         segments: int64 ``[N]``, as in :class:`~fairseq_maskplugins.pmi_build.words.Split`.
-
-    Yields:
-        n, the positions at which n-grams begin (int64 ``[M]``), and their hashes (uint64 ``[M]``).
     """
-    for n in range(2, LONGEST + 1):
+    for n in range(2, MAX_N + 1):
         size = max(0, len(row) - n + 1)
         begins = np.flatnonzero(segments[:size] == segments[n - 1 :][:size])
         yield n, begins, hash_grams([row[begins + offset] for offset in range(n)])
@@ -68,15 +65,8 @@ def hash_grams(columns: List[np.ndarray]) -> np.ndarray:
 
 
 def _count_equal(row: np.ndarray, hashes: np.ndarray, begins: np.ndarray, n: int) -> Tuple[List[np.ndarray], np.ndarray]:
-    """Count equal n-grams.
-
-    They are sorted by the high bits of a hash, with the position in the low bits: a plain sort of integers. N-grams
-    whose high bits collide are neighbours; they are told apart by their words, at worst in several groups of the same n-gram.
-
-    Args:
-        row: keys of the words, int64 ``[N]``.
-        hashes, begins: of the n-grams, as from :func:`walk_grams`.
-    """
+    """Count equal n-grams, sorted by the high bits of their hashes with the position in the low bits. N-grams whose high bits
+    collide are told apart by their words, at worst in several groups of the same n-gram."""
     if len(begins) == 0:
         return [np.zeros(0, dtype=np.int64) for _ in range(n)], np.zeros(0, dtype=np.int64)
     low = np.uint64((1 << max(1, int(begins[-1]).bit_length())) - 1)

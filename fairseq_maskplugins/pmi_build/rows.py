@@ -1,6 +1,5 @@
-"""Rows of tokens as words, for comparing them with phrases (no fairseq)."""
+"""Turn sequences of tokens into words, to compare them with phrases (no fairseq)."""
 
-from dataclasses import fields
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -12,8 +11,7 @@ FIRST_WORD = 5  # ids below are special, in a vocabulary of words
 
 
 class Word(NamedTuple):
-    """A word of a row: its text, and the tokens ``[first, end)`` that it is made of. A text of "" is a boundary; one of
-    punctuation alone is no word where words are counted."""
+    """A word's text, and its tokens ``[first, end)``; the text "" is a boundary, punctuation does not count as a word."""
 
     text: str
     first: int
@@ -24,7 +22,7 @@ BOUNDARY = Word("", 0, 0)
 
 
 def fold(text: str, keep_case: bool) -> str:
-    """Upper and lower case made one, as the PMI masker does it (``ß`` and ``ss`` are one as well)."""
+    """Case-fold a text, as the PMI masker does."""
     return text if keep_case else text.casefold()
 
 
@@ -35,17 +33,15 @@ def read_words(
     decode: Callable[[Tuple[int, ...]], str],
     keep_case: bool = False,
 ) -> List[Word]:
-    """Detokenise a row.
+    """Detokenise a sequence ``[T]``.
 
-    Punctuation at the ends of a word is a word of its own, as it is to the PMI masker, where the tokenizer keeps it
-    apart; where it does not, its token is the word's, and it is a boundary.
+    Punctuation at the ends of a word is a word of its own, as for the PMI masker, if the tokenizer keeps it apart; else it is
+    a boundary.
 
     Args:
-        tokens: ids of a row, ``[T]``.
         begins: bool ``[T]``, where words begin.
-        maskable: bool ``[V]``; the others are boundaries.
-        decode: the text of neighbouring tokens.
-        keep_case: leave words as they are.
+        maskable: bool ``[V]``; the other tokens are boundaries.
+        decode: gives the text of neighbouring tokens.
     """
     row: List[Word] = []
     first = 0
@@ -100,14 +96,7 @@ def split_rows(text: str, splitter: WordSplitter, longest: int) -> List[List[str
 
 
 def number_words(rows: Sequence[Sequence[str]]) -> Tuple[Vocabulary, List[List[Word]], List[np.ndarray]]:
-    """Make every word a token.
-
-    Args:
-        rows: as from :func:`split_rows`.
-
-    Returns:
-        the vocabulary, the rows as words, and the rows as ids, without ``<s>``; words count tokens with ``<s>`` before.
-    """
+    """Make every word a token; returns the vocabulary, the lines as words (which count ``<s>``), and as ids without ``<s>``."""
     numbers: Dict[str, int] = {}
     words, tokens = [], []
     for row in rows:
@@ -120,9 +109,6 @@ def number_words(rows: Sequence[Sequence[str]]) -> Tuple[Vocabulary, List[List[W
         tokens.append(np.array(ids, dtype=np.int64))
     size = FIRST_WORD + len(numbers)
     maskable = np.arange(size) >= FIRST_WORD
-    # whatever maskers ask of a vocabulary, where this one's class has it
-    more = {"find_pieces": lambda: [b""] * FIRST_WORD + [text.encode("utf-8") for text in numbers]}
-    more = {f.name: more[f.name] for f in fields(Vocabulary) if f.name in more}
     vocabulary = Vocabulary(
         pad=1,
         bos=0,
@@ -131,6 +117,6 @@ def number_words(rows: Sequence[Sequence[str]]) -> Tuple[Vocabulary, List[List[W
         maskable=maskable,
         replacements=np.flatnonzero(maskable),
         find_word_begins=lambda: np.ones(size, dtype=bool),
-        **more,
+        find_pieces=lambda: [b""] * FIRST_WORD + [text.encode("utf-8") for text in numbers],
     )
     return vocabulary, words, tokens

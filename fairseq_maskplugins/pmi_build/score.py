@@ -25,21 +25,14 @@ def segmentations(n: int) -> List[List[Tuple[int, int]]]:
 
 
 def score_phrases(counts: Spans, totals: Sequence[int], n: int, kind: str = "pmi") -> np.ndarray:
-    """Score n-grams from the counts of all their parts.
+    """Score n-grams from the counts of all their parts: int64 ``[G]``, millionths of a nat, rounded.
 
-    ``PMI_n = min over segmentations s of log(p(w1..wn) / prod p(s_i))``, ``p`` of a k-gram being its count over the
-    number of k-grams in the corpus. ``frequency`` squares the numerator's probability.
+    ``PMI_n = min over segmentations s of log(p(w1..wn) / prod p(s_i))``, where ``p`` of a k-gram is its count over the number
+    of k-grams. ``frequency`` squares the numerator. Source: PMI-Masking (arXiv 2010.01825), equation 3, and its repository.
 
     Args:
         counts: int64 ``[G]`` for every ``(i, j)``, ``1 <= i <= j <= n``: the number of occurrences of words i to j.
         totals: ``totals[k]`` is the number of k-grams in the corpus.
-        n: number of words.
-        kind: ``"pmi"`` or ``"frequency"``.
-
-    Returns:
-        int64 ``[G]``, scores in millionths of a nat; rounded, so that logarithms may differ in the last bit.
-
-    Source: PMI-Masking (arXiv 2010.01825), equation 3; ``frequency`` is the form in its authors' repository.
     """
     logs = {(i, j): np.log(value) - math.log(totals[j - i + 1]) for (i, j), value in counts.items()}
     best = np.full(len(counts[1, n]), -np.inf)
@@ -65,11 +58,7 @@ class Phrase(NamedTuple):
 
 
 class Best:
-    """The phrases of one length with the highest scores, ties by the phrases' UTF-8 bytes.
-
-    Args:
-        limit: how many to keep, or None for all.
-    """
+    """The ``limit`` (None: all) phrases of one length with the highest scores, ties by their UTF-8 bytes."""
 
     def __init__(self, limit: Optional[int]):
         self.limit, self.phrases, self.seen = limit, [], 0
@@ -103,12 +92,9 @@ def slots(size: int) -> Dict[int, int]:
 
 
 def merge(ranked: Dict[int, List[Phrase]]) -> Iterator[Tuple[int, Phrase]]:
-    """The one order in which phrases enter a list: lengths take turns as in ``PATTERN``, each gives its best first.
+    """Yield slots (from 0) and phrases in the order of a list: lengths take turns as in ``PATTERN``, each gives its best first.
 
-    The first S slots are a list of size S. Where a length has run out its slots stay empty: no other length fills them.
-
-    Yields:
-        slot (counted from 0) and phrase.
+    The first S slots are a list of size S. Slots of a length that has run out stay empty.
     """
     taken = dict.fromkeys(ranked, 0)
     left = sum(map(len, ranked.values()))
@@ -123,11 +109,7 @@ def merge(ranked: Dict[int, List[Phrase]]) -> Iterator[Tuple[int, Phrase]]:
 
 
 def check_choice(kind: str, min_count: int, size: Optional[int], coverage: Optional[float]) -> None:
-    """Refuse values out of range.
-
-    Raises:
-        UsageError: the option, its rule and the value.
-    """
+    """Refuse values out of range."""
     if kind not in SCORES:
         raise UsageError(f"--score must be one of {', '.join(SCORES)}, got {kind!r}")
     if min_count < 1:

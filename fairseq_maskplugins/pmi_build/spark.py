@@ -11,7 +11,7 @@ import numpy as np
 from .. import errors, files
 from ..errors import UsageError
 from . import count, coverage, sql, text, words
-from .count import LONGEST, count_batch
+from .count import MAX_N, count_batch
 from .coverage import PhraseTable, cover_batch
 from .duck import CHUNK, refuse_collisions
 from .text import read_batches
@@ -50,7 +50,7 @@ def count_rows(parts: Iterator[Part], splitter: WordSplitter) -> Iterator[Tuple]
                 for key, word, c in zip(keys.tolist(), words, counts.tolist()):
                     yield (1, key, None, None, None, None, word, c)
                 for n, (columns, counts) in grams.items():
-                    padding = (None,) * (LONGEST - n + 1)
+                    padding = (None,) * (MAX_N - n + 1)
                     for *keys, c in zip(*(column.tolist() for column in columns), counts.tolist()):
                         yield (n, *keys, *padding, c)
     except UsageError as error:  # it is an exit, and would end the worker
@@ -112,7 +112,7 @@ class SparkEngine:
 
     def count(self, files: Sequence[str], splitter: WordSplitter) -> None:
         """Make the views of partial counts."""
-        types = ", ".join(f"w{i} BIGINT" for i in range(1, LONGEST + 1))
+        types = ", ".join(f"w{i} BIGINT" for i in range(1, MAX_N + 1))
         self.parts = split_files(files)
         rows = self._parts().mapPartitions(lambda parts: count_rows(parts, splitter))
         self.rows = self._keep(self.spark.createDataFrame(rows, f"n INT, {types}, word STRING, c BIGINT"))

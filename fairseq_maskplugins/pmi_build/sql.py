@@ -7,9 +7,9 @@ occurrences of their words i to j. Only integers are computed here: scores come 
 
 from typing import List
 
-from .count import LONGEST
+from .count import MAX_N
 
-LENGTHS = range(1, LONGEST + 1)
+LENGTHS = range(1, MAX_N + 1)
 
 
 def totals() -> str:

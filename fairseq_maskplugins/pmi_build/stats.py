@@ -1,7 +1,4 @@
-"""How a list fits a text, and how often a whole phrase is masked, for any masker (no fairseq).
-
-Phrases are found here by comparing words, without the PMI masker's hashing: the measurement doesn't rest on what it measures.
-"""
+"""Measure how a list fits a text, and how often whole phrases are masked; by comparing words, without hashes (no fairseq)."""
 
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
@@ -25,11 +22,7 @@ class Occurrence(NamedTuple):
 
 
 def read_list(path: str, keep_case: bool = False) -> Set[str]:
-    """Read the phrases of a list by the PMI masker's rules, punctuation set apart; score and count, if any, are left aside.
-
-    Raises:
-        UsageError: what the masker refuses: see :func:`~fairseq_maskplugins.maskers.phrase_list.parse_phrases`.
-    """
+    """Read the phrases of a list by the PMI masker's rules, punctuation set apart."""
     phrases: Set[str] = set()
     for batch in parse_phrases(path, read_bytes(path, ""), ""):
         lines = cut_punctuation(fold("\n".join(batch), keep_case)).split("\n")
@@ -38,10 +31,10 @@ def read_list(path: str, keep_case: bool = False) -> Set[str]:
 
 
 def find_occurrences(rows: Sequence[Sequence[Word]], phrases: Set[str]) -> List[Occurrence]:
-    """Find phrases in rows. One that lies inside a longer one is left out; ones that overlap in part all count."""
+    """Find phrases. One inside a longer one does not count; ones that overlap in part all do."""
     longest = max(phrase.count(" ") + 1 for phrase in phrases)
     begins = {phrase.split(" ", 1)[0] for phrase in phrases if " " in phrase}
-    found = []
+    occurrences = []
     for number, row in enumerate(rows):
         reached = 0  # words before this one are inside a phrase that begins further left
         for i, word in enumerate(row):
@@ -49,17 +42,17 @@ def find_occurrences(rows: Sequence[Sequence[Word]], phrases: Set[str]) -> List[
                 continue
             for end in range(min(len(row), i + longest), i + 1, -1):
                 if " ".join(part.text for part in row[i:end]) in phrases and end > reached:
-                    found.append(Occurrence(number, word.first, row[end - 1].end, end - i))
+                    occurrences.append(Occurrence(number, word.first, row[end - 1].end, end - i))
                     reached = end
                     break
-    return found
+    return occurrences
 
 
 def count_covered(rows: Sequence[Sequence[Word]], occurrences: Iterable[Occurrence]) -> Tuple[int, int]:
-    """Number of words inside a phrase, and of all words; punctuation is none."""
+    """Number of words inside a phrase, and of all words, without punctuation."""
     inside: Dict[int, Set[int]] = {}
-    for found in occurrences:
-        inside.setdefault(found.row, set()).update(range(found.first, found.end))
+    for one in occurrences:
+        inside.setdefault(one.row, set()).update(range(one.first, one.end))
     covered = sum(word.first in inside[number] for number in inside for word in rows[number] if _is_word(word))
     return covered, sum(_is_word(word) for row in rows for word in row)
 
@@ -77,21 +70,8 @@ def count_masked(
     seed: int,
     epochs: int,
 ) -> np.ndarray:
-    """Mask a batch and count the phrases of which every token is selected.
-
-    Selected is what the plan takes at a rate; with ``random_token_prob`` and ``leave_unmasked_prob`` some of it becomes
-    something else than ``<mask>``.
-
-    Args:
-        planner: of the masker that is measured.
-        tokens: ids, padded on the right. *Shape:* ``[B, T]``.
-        ids: sample ids, ``[B]``.
-        occurrences: phrases in these rows.
-        rates: ``R`` rates in (0, 1].
-        seed, epochs: masks are drawn for epochs 1 to ``epochs``.
-
-    Returns:
-        int64 ``[R]``, out of ``epochs * len(occurrences)``.
+    """Mask a batch ``[B, T]`` in epochs 1 to ``epochs`` and count, for each of ``R`` rates, the phrases whose every token is
+    corrupted: int64 ``[R]``, out of ``epochs * len(occurrences)``.
 
     Source: "Should You Mask 15%?" (arXiv 2202.08005), figure 6.
     """
@@ -111,13 +91,10 @@ def count_masked(
 
 
 def uniform_probability(lengths: np.ndarray, counts: np.ndarray, rate: float) -> float:
-    """The mean probability that ``k`` given tokens of ``n`` are all selected, where ``rate * n`` are selected uniformly
-    (the whole numbers next to it with probabilities that make it the mean, as ``--masker uniform`` does).
+    """The mean probability that ``k`` given tokens of ``n`` are all corrupted by ``--masker uniform`` at a rate.
 
     Args:
-        lengths: ``k`` of each phrase, ``[P]``.
-        counts: ``n``, the number of maskable tokens of its row, ``[P]``, at least ``k``.
-        rate: in (0, 1].
+        lengths, counts: ``k`` and ``n`` of each phrase, the tokens in it and the maskable tokens of its sequence, ``[P]``.
     """
     below = np.floor(rate * counts)
     probability = np.zeros(len(lengths))
@@ -130,7 +107,7 @@ def uniform_probability(lengths: np.ndarray, counts: np.ndarray, rate: float) ->
 
 
 class Measured(NamedTuple):
-    """What was measured of a masker: ``masked[i]`` of ``trials`` phrases were masked whole at ``rates[i]``."""
+    """Of a masker: ``masked[i]`` of ``trials`` phrases were masked whole at ``rates[i]``."""
 
     masker: str
     rates: Sequence[float]

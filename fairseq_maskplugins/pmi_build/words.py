@@ -1,4 +1,4 @@
-"""Splitting text into words, with the boundaries that no phrase crosses (no fairseq)."""
+"""Split text into words, with boundaries that no phrase crosses (no fairseq)."""
 
 import re
 import unicodedata
@@ -31,12 +31,8 @@ class Split(NamedTuple):
 
 
 def strip_word(raw: str) -> Tuple[str, bool, bool]:
-    """Strip punctuation, symbols and control characters (Unicode categories P, S and C) from both ends.
-
-    Returns:
-        the word, and whether anything was stripped before it and after it. Inside a word nothing changes: ``don't`` and
-        ``state-of-the-art`` are words.
-    """
+    """Strip Unicode categories P, S and C from both ends; returns the word, and whether anything was stripped before and
+    after it. Inside a word nothing changes: ``don't`` and ``state-of-the-art`` are words."""
     if raw and raw[0].isalnum() and raw[-1].isalnum():
         return raw, False, False
     begin, end = 0, len(raw)
@@ -48,16 +44,11 @@ def strip_word(raw: str) -> Tuple[str, bool, bool]:
 
 
 class WordSplitter:
-    """Splits text into words.
+    """Split text into words, lower-cased unless ``keep_case``.
 
     Args:
-        mode: ``"whitespace"``; ``"character"``, where every character is a word, and so is every run of ASCII letters
-            and digits (blanks are skipped); or ``"sentencepiece"``, where every piece of a model is a word.
-        keep_case: leave words as they are; otherwise they are lower-cased.
-        model: sentencepiece model file.
-
-    Raises:
-        UsageError: unknown mode; a model is missing, superfluous or can't be read.
+        mode: ``"whitespace"``; ``"character"``, where every character is a word, and every run of ASCII letters and digits;
+            or ``"sentencepiece"``, where every piece of ``model`` (a file) is a word.
     """
 
     def __init__(self, mode: str = "whitespace", keep_case: bool = False, model: Optional[str] = None):
@@ -131,7 +122,7 @@ class WordSplitter:
 
 
 class _Interned(dict):
-    """Numbers new keys in the order in which they are asked for."""
+    """Number new keys in the order of their first use."""
 
     def __missing__(self, key: str) -> int:
         self[key] = number = len(self)
