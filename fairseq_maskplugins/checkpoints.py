@@ -68,15 +68,7 @@ def read_checkpoint(path: str) -> Dict[str, Any]:
 
 
 def read_upgraded_checkpoint(path: str, overrides: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
-    """Load a checkpoint as fairseq reads it: brought to the form of this fairseq version.
-
-    Args:
-        path: the file.
-        overrides: options that replace the checkpoint's.
-
-    Raises:
-        UsageError: as for :func:`read_checkpoint`.
-    """
+    """Load a checkpoint as this fairseq version reads it, with ``overrides`` in place of its options; raises as above."""
     from fairseq import checkpoint_utils
 
     allow_fairseq_classes()

@@ -128,15 +128,8 @@ def import_user_dir(path: str) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Optional[str]], *inputs: Optional[str]) -> None:
-    """Refuse output files that cannot be written, are given twice, or are one of the inputs; before hours of work.
-
-    Args:
-        outputs: paths by option; None and ``"-"`` stand for no file.
-        inputs: paths of files that are read.
-
-    Raises:
-        UsageError: names the option, the rule and the path.
-    """
+    """Refuse output files (by option; None and ``"-"`` stand for none) that cannot be written, are given twice, or are one of
+    the inputs; before hours of work."""
     taken: Dict[str, str] = {}
     read = {os.path.realpath(path) for path in inputs if path}
     for option, path in outputs.items():

@@ -107,15 +107,7 @@ def drop_foreign_options(state: Any) -> None:
 
 
 def load_dictionary(path: str, advice: str = "") -> Any:
-    """Load fairseq's dictionary from ``dict.txt``.
-
-    Args:
-        path: of the file.
-        advice: follows in the message where there is no such file.
-
-    Raises:
-        UsageError: the file is missing, or fairseq cannot read it, for which it raises bare exceptions.
-    """
+    """Load ``dict.txt``; ``advice`` follows in the message if it is missing. fairseq itself raises bare exceptions."""
     from fairseq.data import Dictionary
 
     if not os.path.isfile(path):

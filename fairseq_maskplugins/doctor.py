@@ -23,13 +23,7 @@ OK, NOTE, BROKEN = "ok", "note", "broken"
 
 
 class Finding(NamedTuple):
-    """One line of the report.
-
-    Attributes:
-        level: ``"broken"``: training can't work; ``"note"``: something does not; ``"ok"``.
-        what: what was found.
-        fix: what mends it; empty where nothing has to be.
-    """
+    """A line of the report: its level ("broken", "note" or "ok"), the finding, and the fix, if one is needed."""
 
     level: str
     what: str
@@ -45,13 +39,7 @@ def generation(versions: Dict[str, Optional[str]]) -> Optional[str]:
 
 
 def examine(python: Tuple[int, int], versions: Dict[str, Optional[str]], failures: Dict[str, str]) -> List[Finding]:
-    """Judge a combination.
-
-    Args:
-        python: major and minor version.
-        versions: version by distribution, None where it is not installed.
-        failures: the error of each module that could not be imported, by name.
-    """
+    """Judge a Python version, versions of distributions (None: not installed), and errors of modules that fail to import."""
     found = []
     here = f"Python {python[0]}.{python[1]}"
 

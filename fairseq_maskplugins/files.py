@@ -13,14 +13,8 @@ from .errors import UsageError, one_line
 def replacing(path: str, also: Tuple[Type[Exception], ...] = ()) -> Iterator[str]:
     """Yield a temporary name beside ``path`` to write to, and rename the file to ``path`` at the end of the block.
 
-    If the block fails, the temporary file is removed and ``path`` stays as it was. A symlink is followed.
-
-    Args:
-        path: the output file.
-        also: errors besides ``OSError`` by which a library reports that it cannot write.
-
-    Raises:
-        UsageError: the file cannot be written; names ``path`` and the reason.
+    If the block fails, the temporary file is removed, ``path`` stays as it was, and a :class:`UsageError` names the reason. A
+    symlink is followed. ``also``: errors besides ``OSError`` by which a library reports that it cannot write.
     """
     place = os.path.realpath(path)
     if os.path.exists(place) and not os.path.isfile(place):  # renaming would take the place of /dev/null
@@ -56,15 +50,7 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def write_folder(path: str, files: Dict[str, bytes]) -> None:
-    """Write a new folder atomically: under a temporary name first, then renamed.
-
-    Args:
-        path: must not exist, or be an empty folder.
-        files: content by file name.
-
-    Raises:
-        UsageError: there is something at ``path`` already, or it cannot be written.
-    """
+    """Write a new folder (``path`` must not exist, or be empty) atomically, from file contents by name."""
     check_free(path)
     temporary = f"{os.path.abspath(path)}.{secrets.token_hex(4)}.part"
     try:

@@ -38,16 +38,8 @@ READERS: Dict[str, Callable[[Any, str], bytes]] = {
 
 
 def read_piece(name: str, encoder: Any, symbol: str) -> bytes:
-    """Bytes of a piece, without the space before a word or the mark that stands for it.
-
-    Args:
-        name: of ``--bpe``; one that is not in the table is asked to decode the symbol.
-        encoder: fairseq's object for it.
-        symbol: an entry of the dictionary.
-
-    Returns:
-        UTF-8; for byte-level BPE maybe a part of a character's bytes.
-    """
+    """Bytes of a piece, without the mark of a word's beginning; for byte-level BPE maybe a part of a character. A tokenizer
+    that is not in the table decodes the symbol."""
     if name in READERS:
         return READERS[name](encoder, symbol).lstrip(b" ")
     return encoder.decode(symbol).strip().encode("utf-8")

@@ -53,15 +53,11 @@ def _as_words(value: Words) -> np.ndarray:
 
 
 def make_keys(words: Iterable[Words], stream: str) -> Tuple[np.ndarray, np.ndarray]:
-    """Absorb the words of a key.
+    """Absorb the words of a key into two lanes, ``uint64 [B]`` (``[1]`` if all words are single integers).
 
     Args:
-        words: integers, or arrays of integers of shape ``[B]`` (``B`` rows that get a key each), in a fixed order:
-            seed, epoch, sample ids. Python integers of any size are taken modulo 2^64.
-        stream: name of what is drawn; different names give independent draws.
-
-    Returns:
-        the two lanes, each ``uint64`` of shape ``[B]`` (``[1]`` when every word is a single integer).
+        words: seed, epoch, sample ids: integers, taken modulo 2^64, or integer arrays ``[B]``.
+        stream: name of the draw; different names give independent draws.
     """
     words = list(words)
     leading = 0
@@ -93,15 +89,7 @@ def _mix_integer(z: int) -> int:
 
 
 def bits(keys: Tuple[np.ndarray, np.ndarray], positions: np.ndarray) -> np.ndarray:
-    """64 random bits for each key and position.
-
-    Args:
-        keys: two lanes, ``uint64``, broadcastable against ``positions`` (``[B, 1]`` against ``[T]``, or both ``[N]``).
-        positions: integers >= 0.
-
-    Returns:
-        ``uint64`` array of the broadcast shape.
-    """
+    """64 random bits for each key (two ``uint64`` lanes) and position (integers >= 0), of their broadcast shape."""
     a, b = keys
     z = a + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN
     shifted = np.empty_like(z)  # one scratch array: fresh memory for every step would cost as much as the arithmetic
@@ -125,13 +113,7 @@ def to_uniform(z: np.ndarray) -> np.ndarray:
 
 
 class RowDraws:
-    """The draws that belong to a batch of rows.
-
-    Args:
-        seed: the run's seed, any integer.
-        epoch: the epoch, any integer.
-        ids: sample ids, integers of shape ``[B]``.
-    """
+    """The draws of a batch of sequences, keyed by seed, epoch (any integers) and sample ids, integers ``[B]``."""
 
     def __init__(self, seed: int, epoch: int, ids: np.ndarray):
         self.seed, self.epoch, self.ids = int(seed), int(epoch), np.asarray(ids)

@@ -175,6 +175,8 @@ def kill_when(command, ready, timeout=300, **options):
             assert time.monotonic() < deadline, "it never got as far as to be killed"
             time.sleep(0.02)
     finally:
+        while process.poll() is None and os.getpgid(process.pid) != process.pid:
+            time.sleep(0.02)  # the child leads a group of its own only once it has begun
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     return process.read()

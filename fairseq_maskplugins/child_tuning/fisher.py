@@ -43,12 +43,12 @@ def arrange(x: torch.Tensor, layout: str, n: int, rows: Optional[torch.Tensor]) 
 
 
 class Fisher:
-    """Adds up squared gradients of single examples in float64, so that the order of batches does not show.
+    """Add up squared gradients of single examples in float64.
 
     Args:
-        model: all modules whose layers count (a criterion with parameters is put with the model into a ModuleList).
+        model: all modules whose layers count.
         params: the parameters by name, in the optimizer's order.
-        ids_of: for an embedding and its input, the ids that it looks up, or None where the type is not known.
+        ids_of: for an embedding and its input, the ids that it looks up, or None if the type is not known.
         vectorise: False computes one example at a time throughout.
     """
 

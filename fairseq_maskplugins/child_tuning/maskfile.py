@@ -31,14 +31,8 @@ def require_safetensors() -> Any:
 
 
 def write(path: str, kind: str, tensors: Dict[str, np.ndarray], manifest: Dict[str, Any]) -> None:
-    """Write a file atomically.
-
-    Args:
-        path: where to.
-        kind: "fisher" or "mask".
-        tensors: by parameter name, those that are covered.
-        manifest: ``parameters``: a list of ``{"name", "shape", "covered"}`` in the optimizer's order; other keys as they come.
-    """
+    """Write a file of ``kind`` "fisher" or "mask" atomically: the covered tensors by name, and a manifest with ``parameters``,
+    a list of ``{"name", "shape", "covered"}`` in the optimizer's order."""
     safetensors = require_safetensors()
     metadata = {"maskplugins": kind, "version": str(VERSION), "manifest": json.dumps(manifest, sort_keys=True)}
     with replacing(path, also=(safetensors.SafetensorError,)) as temporary:
@@ -92,14 +86,8 @@ def _find_problem(manifest: Any, tensors: Dict[str, np.ndarray], kind: str) -> s
 
 
 def check_parameters(path: str, manifest: Dict[str, Any], shapes: Optional[Sequence[Sequence[int]]], total: int) -> None:
-    """Compare a manifest with the optimizer's parameters, in order; the first difference is named.
-
-    Args:
-        path: for messages.
-        manifest: of the file.
-        shapes: shapes of the parameters; None where only a flat copy of unknown parts is at hand.
-        total: number of entries of all parameters.
-    """
+    """Compare a manifest with the optimizer's parameters, in order, and name the first difference. ``shapes`` is None for a flat
+    copy, of which only the ``total`` number of entries is known."""
     remedy = "the mask is for another model or another fairseq, or other parameters are frozen"
     parameters = manifest["parameters"]
     for index, (parameter, shape) in enumerate(zip(parameters, shapes or ())):

@@ -184,14 +184,11 @@ def build(
     fused: bool = False,
     **options: Any,
 ) -> _ChildOptimizer:
-    """An optimizer over ``params`` in their order.
+    """Build an optimizer (``cls``: :class:`ChildAdam` or :class:`ChildSGD`) over ``params``, in their order.
 
     Args:
-        cls: :class:`ChildAdam` or :class:`ChildSGD`.
-        params: parameters or parameter groups.
-        make_mask: the mask for these positions.
-        masking: what the mask does.
-        fused: torch's fused kernel (Adam only), where torch has one for the device of the parameters.
+        make_mask: gives the mask for the positions of the parameters.
+        fused: use torch's fused kernel (Adam only).
         options: the optimizer's own.
     """
     params = list(params)

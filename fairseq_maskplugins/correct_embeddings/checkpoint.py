@@ -94,17 +94,14 @@ def correct_checkpoint(
     """Correct a checkpoint in place.
 
     Args:
-        state: what ``torch.load`` gives.
+        state: from ``torch.load``.
         shares: the rates of pretraining.
-        mask, pad: rows of ``<mask>`` and of padding.
-        rows: bool ``[V]``, the rows to correct.
-        head: what becomes of an output projection that is tied to the embedding: ``"untie"``: it keeps the embedding as
-            it was, predictions of the head are unchanged, and the model is marked as untied; ``"follow"``: it stays
-            tied and is corrected with it.
+        rows: bool ``[V]``, the rows to correct; ``mask`` and ``pad`` are rows too.
+        head: treatment of a tied output projection: ``"follow"``: it stays tied and is corrected; ``"untie"``: it keeps the old
+            embedding, so that predictions are unchanged, and the model is marked as untied.
 
     Raises:
-        CheckpointError: the embeddings were corrected before, can't be found or untied, are no floating-point numbers, or
-            need no correction.
+        CheckpointError: the embeddings are corrected already, can't be found or untied, or are not floating-point numbers.
     """
     if RECORD in state:
         raise CheckpointError("its embeddings are corrected already; a second time would not be right")

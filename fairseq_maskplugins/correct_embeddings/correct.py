@@ -43,16 +43,13 @@ class Shares(NamedTuple):
 
 
 def correct(weight: torch.Tensor, mask: int, shares: Shares, rows: torch.Tensor) -> torch.Tensor:
-    """``E[i] <- (1 - m) E[i] + m (p_mask E[mask] + p_same E[i] + p_random mean(E))`` for the chosen rows.
+    """``E[i] <- (1 - m) E[i] + m (p_mask E[mask] + p_same E[i] + p_random mean(E))`` for the chosen rows, as a new tensor.
 
     Args:
-        weight: embeddings, any float type; computed in float32 at least. *Shape:* ``[V, C]``.
+        weight: embeddings ``[V, C]`` of any float type; computed in float32 at least. ``mean(E)`` is over all rows.
         mask: row of ``<mask>``.
         shares: ``m`` is ``shares.selected``.
-        rows: bool ``[V]``, the rows to correct; the others come back as they are.
-
-    Returns:
-        a new tensor of the same shape and type. ``mean(E)`` is over all ``V`` rows before correction, as in the source.
+        rows: bool ``[V]``; the other rows stay as they are.
     """
     wide = weight.to(torch.promote_types(weight.dtype, torch.float32))
     mean = wide.mean(0, dtype=torch.float64).to(wide.dtype)
@@ -63,14 +60,8 @@ def correct(weight: torch.Tensor, mask: int, shares: Shares, rows: torch.Tensor)
 
 
 def read_shares(option: Callable[[str], Any], update: int, max_update: Optional[float] = None) -> Optional[Shares]:
-    """The shares that a checkpoint's own configuration names; None where it names none.
-
-    Args:
-        option: gives an option of the task by its name, or None. ``decoupled_mlm`` and fairseq's ``masked_lm`` are
-            understood: at one rate they mean the same.
-        update: updates done; a rate schedule is read there.
-        max_update: where the schedule ends, if the task does not say.
-    """
+    """Read the rates from a checkpoint's options (``option(name)``) at an update; None if there are none. ``decoupled_mlm`` and
+    fairseq's ``masked_lm`` are understood. ``max_update`` is the schedule's end, unless the task has its own."""
     if option("mask_prob") is None:
         return None
     names = ("mask_prob", "corruption_rate", "prediction_rate")

@@ -50,18 +50,15 @@ def embed_kept(encoder: Any, tokens: torch.Tensor, kept: Kept) -> torch.Tensor:
 def encode_kept(
     encoder: Any, tokens: torch.Tensor, kept: Kept, from_layer: int = 0, return_all_hiddens: bool = False
 ) -> Tuple[torch.Tensor, Optional[List[torch.Tensor]]]:
-    """Run an encoder whose layers, from ``from_layer`` on, see the kept tokens alone.
+    """Run an encoder whose layers, from ``from_layer`` on, see the kept tokens only.
 
     Args:
         encoder: fairseq's ``TransformerEncoder``, or anything with its attributes.
-        tokens: ids of the full rows. *Shape:* ``[B, T]``.
-        kept: from :func:`~fairseq_maskplugins.drop_token.keep.pack`.
-        from_layer: 0: every layer works on ``[B, K]``; ``N``: the first ``N`` layers see all tokens.
-        return_all_hiddens: also return what goes into the first layer and comes out of each, ``[T, B, C]``.
+        tokens: ids of the full sequences ``[B, T]``.
+        return_all_hiddens: also return the input of the first layer and the output of each, ``[T, B, C]``.
 
     Returns:
-        packed features ``[B, K, C]`` (see :func:`put_back`), and the list of hidden states or None. Hidden states
-        behind the drop are zero at dropped positions and at padding.
+        packed features ``[B, K, C]`` (see :func:`put_back`), and the hidden states, zero at dropped positions, or None.
     """
     padding = tokens.eq(encoder.padding_idx)
     packed = from_layer == 0

@@ -48,22 +48,17 @@ def hash_rows(tokens: np.ndarray, valid: np.ndarray) -> np.ndarray:
 def draw_dropped(
     tokens: np.ndarray, valid: np.ndarray, protected: np.ndarray, probability: float, seed: int, update: int, rank: int = 0
 ) -> np.ndarray:
-    """Draw the tokens to drop: ``floor(probability * n + u)`` of the ``n`` that may be, with ``u`` uniform in [0, 1).
+    """Draw the tokens to drop, bool ``[B, T]``: ``floor(probability * n + u)`` of ``n`` droppable ones, ``u`` uniform in [0, 1).
 
-    The expected number is ``probability * n`` exactly, every token that may be dropped has the same chance, and the
-    number differs from its mean by less than one. The draw is a function of the key ``(seed, update, rank, the row's
-    tokens)``: not of the batch around the row, so the micro-batches of ``--update-freq`` draw what one large batch
-    would. Rows that are equal token for token draw the same within an update.
+    The expected number is exact and every droppable token has the same chance. The draw is a function of ``(seed, update, rank,
+    the sequence's tokens)``, so the micro-batches of ``--update-freq`` draw what one large batch would; identical sequences draw
+    the same within an update.
 
     Args:
-        tokens: ids. *Shape:* ``[B, T]``.
+        tokens: ids ``[B, T]``.
         valid: bool ``[B, T]``, False at padding.
-        protected: bool ``[B, T]``, tokens that must stay. The first valid token of a row stays in any case.
-        probability: in [0, 1]; 0 drops nothing, 1 leaves what is protected.
-        seed, update, rank: the key. Different ranks draw differently.
-
-    Returns:
-        bool ``[B, T]``, True at dropped tokens.
+        protected: bool ``[B, T]``, tokens that must stay; the first valid token of a sequence always does.
+        probability: in [0, 1]; 0 drops nothing, 1 leaves the protected tokens.
     """
     position = count_before(valid)
     droppable = valid & ~protected & (position > 0)

@@ -57,17 +57,14 @@ def make_config(
     classes: int = 0,
     labels: Optional[List[str]] = None,
 ) -> Dict[str, Any]:
-    """The content of ``config.json``.
+    """Make the content of ``config.json``.
 
     Args:
         option: gives an option of the checkpoint by name, or None.
-        shape: of :func:`~fairseq_maskplugins.hf.weights.read_shape`.
-        rows: entries of the vocabulary, with those that were added.
+        rows: entries of the vocabulary, aliases included.
         tied: whether the output projection is the embedding.
-        dtype: of the tensors, ``"float32"``.
         head: name of the classification head; None: masked LM.
         classes: of the head; 1 is a regression.
-        labels: their names in order (default: ``LABEL_0``, ...).
     """
     kind = "RobertaPreLayerNorm" if shape.prenorm else "Roberta"
     attention_heads = _number(option, "encoder_attention_heads")

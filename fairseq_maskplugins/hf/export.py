@@ -62,16 +62,12 @@ def export_checkpoint(
     """Convert a checkpoint.
 
     Args:
-        state: what the file holds.
-        symbols: all entries of the dictionary in order, ``<mask>`` among them.
-        built: the tokenizer; None: the model alone.
-        head: classification head to export (default: the only one; with none, the masked-LM head).
+        state: the checkpoint.
+        symbols: all entries of the dictionary in order, ``<mask>`` included.
+        built: the tokenizer; None: the model only.
+        head: classification head to export (default: the only one; if there is none, the masked-LM head).
         masked_lm: export the masked-LM head though there are others.
-        labels: names of the classes in order.
-        asked: whether the user has named the labels: there must be as many as classes then.
-
-    Raises:
-        UsageError: it can't be represented; names what.
+        labels: names of the classes; ``asked``: by the user, so that there must be as many as classes.
     """
     from safetensors.torch import save
 

@@ -57,16 +57,8 @@ def number_gpt2(merges: List[Tuple[str, str]]) -> Dict[str, int]:
 
 
 def import_model(config: Dict[str, Any], tensors: Tensors, order: Optional[List[int]], head: Optional[str]) -> Imported:
-    """Convert the tensors.
-
-    Args:
-        config: of ``config.json``.
-        order: the row of each entry of the dictionary.
-        head: what to call a classification head.
-
-    Raises:
-        UsageError: fairseq's RoBERTa does not compute this; names the entry or tensor.
-    """
+    """Convert the tensors; ``order`` has the row of each entry. Refuse, by entry or tensor, models that fairseq's RoBERTa
+    does not compute."""
     try:
         return _convert(config, tensors, order, head)
     except UsageError:

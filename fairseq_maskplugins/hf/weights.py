@@ -120,19 +120,13 @@ def name_pairs(layers: int, prenorm: bool, head: Optional[str], lm: bool, final:
 
 
 def to_hf(model: Tensors, shape: Shape, head: Optional[str], unk: int = 3, aliases: int = 0) -> Tuple[Tensors, bool]:
-    """Tensors for ``transformers``.
+    """Tensors for ``transformers``, and whether the output projection is tied to the embedding.
 
     Args:
         model: of :func:`modernise`.
         head: name of the classification head to keep; None: the masked-LM head.
         unk: row of ``<unk>``.
-        aliases: so many rows are added that are ``<unk>`` to the layers, and never predicted.
-
-    Returns:
-        tensors by name, and whether the output projection is tied to the embedding.
-
-    Raises:
-        CheckpointError: a tensor is missing, or there is one without a place.
+        aliases: number of rows to add that are ``<unk>`` to the layers, and never predicted.
     """
     pairs = name_pairs(shape.layers, shape.prenorm, head, lm=head is None)
     missing = sorted(name for name, _ in pairs if name not in model)

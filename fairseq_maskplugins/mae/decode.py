@@ -38,13 +38,12 @@ def find_seen(kept: Kept) -> torch.Tensor:
 
 
 class MaskedDecoder(nn.Module):
-    """A shallow Transformer over full rows: encoded tokens where there are any, one mask embedding elsewhere.
+    """A shallow Transformer over full sequences: encoded tokens where there are any, one mask embedding elsewhere.
 
     Args:
-        stack: fairseq's ``TransformerEncoder`` of width ``D``, with position embeddings of its own; it is called with
-            the row's tokens (for positions and padding) and with embeddings that take the place of the tokens'.
-        outer: width ``C`` of the encoder.
-        inner: width ``D`` of the decoder.
+        stack: fairseq's ``TransformerEncoder`` of width ``D`` with its own positions; it is called with the tokens (for
+            positions and padding) and with embeddings in place of the tokens'.
+        outer, inner: widths ``C`` of the encoder and ``D`` of the decoder.
     """
 
     def __init__(self, stack: nn.Module, outer: int, inner: int):
@@ -55,16 +54,11 @@ class MaskedDecoder(nn.Module):
         self.grow = nn.Linear(inner, outer)
 
     def forward(self, encoded: torch.Tensor, kept: Kept, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """Features of the encoder's width, for its output layer.
+        """Features ``[N, C]`` of the ``chosen`` positions (bool ``[B, T]``), or ``[B, T, C]`` of all if None.
 
         Args:
-            encoded: of the visible tokens. *Shape:* ``[B, K, C]``.
-            kept: where they stand.
-            tokens: ids of the full rows. *Shape:* ``[B, T]``.
-            chosen: bool ``[B, T]``, the ``N`` positions to give features for; None for all.
-
-        Returns:
-            ``[N, C]``, in the order of the positions, or ``[B, T, C]``.
+            encoded: of the visible tokens ``[B, K, C]``, at the places ``kept``.
+            tokens: ids of the full sequences ``[B, T]``.
         """
         x = put_back(self.shrink(encoded), kept)
         x = torch.where(find_seen(kept).unsqueeze(-1), x, self.mask.to(x.dtype))

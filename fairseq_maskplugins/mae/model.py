@@ -37,9 +37,8 @@ class _NoTokens(nn.Module):
 class MAERobertaModel(PackedRobertaModel):
     """RoBERTa as a masked autoencoder.
 
-    In masked-LM training and validation the encoder works on the tokens that are not ``<mask>``, and the decoder
-    predicts through RoBERTa's own output layer. For features and classification heads it is RoBERTa, and under tasks
-    that mask nothing it has no decoder. Hidden states are the encoder's.
+    In masked-LM training and validation the encoder sees the tokens that are not ``<mask>``, and the decoder predicts through
+    RoBERTa's output layer. For features and classification heads it is RoBERTa, without a decoder under tasks that mask nothing.
     """
 
     def __init__(self, args: Namespace, encoder: Any):

@@ -10,10 +10,9 @@ class Preference(NamedTuple):
     """Of each of ``B`` pairs.
 
     Attributes:
-        loss: float32 ``[B]``, 0 where the pair does not count.
-        counts: bool ``[B]``; False for pairs without tokens, of equal masks, or of losses that differ by no more than the
-            margin.
-        correct: bool ``[B]``, whether the harder mask is the likelier one; False where the pair does not count.
+        loss: float32 ``[B]``, 0 for pairs that do not count.
+        counts: bool ``[B]``; False for pairs without tokens, of equal masks, or with losses within the margin.
+        correct: bool ``[B]``, whether the harder mask is the likelier one; False for pairs that do not count.
     """
 
     loss: torch.Tensor
@@ -24,16 +23,15 @@ class Preference(NamedTuple):
 def compare_masks(log_q: torch.Tensor, taken: torch.Tensor, mean_loss: torch.Tensor, beta: float, margin: float) -> Preference:
     """Bradley-Terry loss ``-log sigmoid(beta (log q(hard) - log q(easy)))`` of the pairs.
 
-    ``log q(mask)`` is the sum of ``log q_i`` over the ``k`` tokens of the mask, divided by ``sqrt(k)``. Without the
-    division the difference between two masks drawn at random would grow with ``sqrt(k)``, and one ``beta`` would not fit
-    short rows and long ones.
+    ``log q(mask)`` is the sum of ``log q_i`` over the ``k`` tokens of the mask, divided by ``sqrt(k)``: the difference between
+    two random masks grows with ``sqrt(k)``, and one ``beta`` should fit short and long sequences.
 
     Args:
         log_q: ``[B, T]``; the gradient goes here.
-        taken: bool ``[B, 2, T]``, what the losses are means of.
-        mean_loss: unweighted mean loss of each mask, ``[B, 2]``; its gradient is not used.
-        beta: above 0; the larger, the flatter the proposal that explains the same preferences.
-        margin: 0 or more, in the losses' unit (nats): pairs this close teach nothing.
+        taken: bool ``[B, 2, T]``, the tokens that the losses are means of.
+        mean_loss: unweighted mean loss of each mask ``[B, 2]``, detached.
+        beta: above 0; the larger, the flatter the proposal.
+        margin: 0 or more, in nats: pairs this close teach nothing.
     """
     size = taken.sum(-1)
     inside = log_q.masked_fill(~taken.any(1), 0.0)  # minus infinity would make a gradient of NaN out of 0

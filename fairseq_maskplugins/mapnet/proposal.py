@@ -15,13 +15,12 @@ PAIR = 2  # masks of a row
 
 
 def propose(scores: torch.Tensor, maskable: torch.Tensor, temperature: float, uniform_mix: float) -> torch.Tensor:
-    """``log q`` with ``q = (1 - eps) softmax(score / tau) + eps / n`` over the ``n`` maskable tokens of a row.
+    """``log q`` with ``q = (1 - eps) softmax(score / tau) + eps / n`` over the ``n`` maskable tokens of a sequence.
 
     Args:
-        scores: float ``[B, T]``.
-        maskable: bool ``[B, T]``.
+        scores, maskable: float and bool ``[B, T]``.
         temperature: ``tau`` above 0; near 0: one token has it all, large: uniform.
-        uniform_mix: ``eps`` in [0, 1]; 0: the scores alone, 1: exactly uniform, and scores get gradients of 0.
+        uniform_mix: ``eps`` in [0, 1]; 0: the scores only, 1: exactly uniform, and scores get gradients of 0.
 
     Returns:
         float32 ``[B, T]``; minus infinity where a token is not maskable.
@@ -73,18 +72,15 @@ def draw_pair(log_q: torch.Tensor, key: Tuple[int, ...], ids: torch.Tensor) -> P
 
 
 def log_inclusion(log_q: torch.Tensor, perturbed: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-    """Log of the probability that a position is in the sample, given the threshold.
+    """Log of the probability that a position is in the sample, given the threshold: float64 ``[B, 2, T]``, at most 0.
 
-    ``pi_i = 1 - exp(-q_i exp(-threshold))``, the threshold being the largest perturbed log-probability that was not
-    taken. Where all tokens were taken there is none, and ``pi_i = 1``.
+    ``pi_i = 1 - exp(-q_i exp(-threshold))``, where the threshold is the largest perturbed log-probability outside the sample;
+    ``pi_i = 1`` if all tokens are in it. Minus infinity where a token is not maskable.
 
     Args:
         log_q: ``[B, T]``.
         perturbed: ``[B, 2, T]``.
-        taken: bool ``[B, 2, T]``, the largest ``k`` of a row.
-
-    Returns:
-        float64 ``[B, 2, T]`` for all positions, taken or not, at most 0; minus infinity where a token is not maskable.
+        taken: bool ``[B, 2, T]``, the largest ``k`` of a sequence.
     """
     threshold = perturbed.masked_fill(taken, -math.inf).amax(-1, keepdim=True)
     x = log_q.double()[:, None] - threshold  # infinite where all were taken
@@ -111,20 +107,19 @@ class Weights(NamedTuple):
 def weigh(
     log_pi: torch.Tensor, taken: torch.Tensor, count: torch.Tensor, limit: float = math.inf, normalise: bool = True
 ) -> Weights:
-    """Weights under which ``1/k sum w_i f_i`` over a mask estimates the mean of ``f`` over the row's ``n`` maskable tokens.
+    """Weights under which ``1/k sum w_i f_i`` over a mask estimates the mean of ``f`` over the ``n`` maskable tokens.
 
-    Not normalised: ``w_i = k / (n pi_i)``, without bias where ``f`` depends on the position alone. But ``pi`` is given the
-    threshold, which moves from draw to draw, and all weights of a mask move with it: also those of uniform masks, which
-    should be 1. Normalised: ``w_i = sum_j pi_j / (n pi_i)``, with the size that the threshold lets expect, over all of the
-    row's tokens, in the place of ``k``. Then uniform masks weigh exactly 1; with ``q`` proportional to ``f``, and ``k`` much
-    below ``n``, all ``w_i f_i`` are equal, which is what the method is for; and a bias of the order of 1/k remains.
+    Not normalised: ``w_i = k / (n pi_i)``, unbiased if ``f`` depends on the position only. But ``pi`` is given the threshold,
+    which varies from draw to draw, and all weights of a mask vary with it, even those of uniform masks, which should be 1.
+    Normalised: ``w_i = sum_j pi_j / (n pi_i)``, with the expected size given the threshold in place of ``k``. Then uniform masks
+    weigh exactly 1; with ``q`` proportional to ``f`` and ``k`` much below ``n``, all ``w_i f_i`` are equal, which is the purpose
+    of the method; a bias of the order of 1/k remains.
 
     Args:
         log_pi: of :func:`log_inclusion`, ``[B, 2, T]``.
         taken: bool ``[B, 2, T]``.
         count: ``n``, ``[B]``.
         limit: clip at this value, at least 1. 1: no position counts for more than it would unweighted; infinite: no clipping.
-        normalise: as above.
     """
     size = taken.sum(-1, keepdim=True).double()
     expected = log_pi.exp().sum(-1, keepdim=True) if normalise else size

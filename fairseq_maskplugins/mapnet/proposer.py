@@ -92,19 +92,17 @@ class Layer(nn.Module):
 
 
 class Proposer(nn.Module):
-    """Scores of the tokens of uncorrupted rows: higher means proposed more often.
+    """Score the tokens of uncorrupted sequences: higher means proposed more often.
+
+    The last layer starts at zero: the first proposal is exactly uniform. There is no dropout, so that the proposal is a function
+    of the sequence, and positions are sinusoids, so that sequences may have any length.
 
     Args:
-        vocabulary: number ``V`` of entries of the dictionary.
-        pad: id of padding.
-        layers: number of Transformer layers, 0 or more; with 0 a score depends on the token and its position alone.
-        width: ``D``, a multiple of ``heads``.
-        heads: attention heads.
+        vocabulary, pad: number ``V`` of dictionary entries, and the id of padding.
+        layers: Transformer layers, 0 or more; with 0 a score depends on the token and its position only.
+        width, heads: ``D``, a multiple of ``heads``.
         scale: ``s`` of ``--mapnet-lr-scale``, above 0; 1 changes nothing.
-        shared_width: width of the model's token embeddings, where those are used; None for embeddings of its own.
-
-    The last layer starts at zero: the first proposal is exactly uniform. There is no dropout, so that the proposal is a
-    function of the row, and positions are sinusoids, so that rows may have any length.
+        shared_width: width of the model's token embeddings if those are used, else None.
     """
 
     def __init__(

@@ -17,10 +17,9 @@ class MaskerConfig:
 
 
 class Masker:
-    """Cuts rows into units: runs of neighbouring tokens that are masked together or not at all.
+    """Cut sequences into units: runs of neighbouring tokens that are corrupted together or not at all.
 
-    That is all that a masker decides. Ranking the units, cutting the ranking at the rates and replacing tokens is the
-    same for all of them (``decoupled_mlm/plan.py``).
+    Ranking the units, cutting the ranking at the rates and replacing tokens is the same for all (``decoupled_mlm/plan.py``).
 
     Args:
         config: an instance of the dataclass that the masker was registered with.
@@ -110,13 +109,8 @@ def build_masker(name: str, options: object, vocabulary: Vocabulary) -> Masker:
 def make_masker(name: str, vocabulary: Vocabulary, **options: Any) -> Masker:
     """Build a masker by name without a task: ``make_masker("span", vocabulary, span_max_length=5)``.
 
-    Args:
-        name: ``"uniform"``, ``"whole_word"``, ``"span"``, ``"pmi"`` or a registered one.
-        vocabulary: of the tokenizer, see :meth:`~fairseq_maskplugins.vocabulary.Vocabulary.from_transformers`.
-        options: fields of the masker's config; the others have their defaults.
-
-    Raises:
-        UsageError: there is no such masker or option, or a value is out of range.
+    ``options`` are fields of the masker's config. For ``vocabulary`` see
+    :meth:`~fairseq_maskplugins.vocabulary.Vocabulary.from_transformers`.
     """
     if name not in MASKERS:
         raise UsageError(f"masker must be one of {', '.join(sorted(MASKERS))}, got {name!r}")

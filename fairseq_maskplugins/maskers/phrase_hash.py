@@ -90,14 +90,7 @@ def cut_punctuation(text: str) -> str:
 
 
 def hash_phrases(phrases: Sequence[str], match_case: bool) -> Tuple[np.ndarray, np.ndarray]:
-    """Hash phrases of words that stand between white space.
-
-    Args:
-        phrases: ``N`` non-empty phrases.
-
-    Returns:
-        ``uint64 [N]`` hashes and ``int64 [N]`` numbers of words, counted after punctuation was set apart.
-    """
+    """Hash ``N`` phrases: ``uint64 [N]``, and ``int64 [N]`` numbers of words, counted after punctuation was set apart."""
     text = "\n".join(phrases)
     lines = cut_punctuation(text if match_case else text.casefold()).split("\n")
     words = [line.split() for line in lines]

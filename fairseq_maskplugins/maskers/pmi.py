@@ -188,15 +188,8 @@ class PMIMasker(Masker):
 
 
 def token_begins(empty: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Where words begin if tokens are words: everywhere but after an empty piece, which goes with what follows it.
-
-    Args:
-        empty: bool ``[V]``, entries without text, such as sentencepiece's mark of a word's begin standing alone.
-        tokens: ids, ``[..., T]``.
-
-    Returns:
-        bool ``[..., T]``.
-    """
+    """Word beginnings if tokens are words, bool ``[..., T]``: everywhere but after entries without text (``empty``, bool ``[V]``),
+    such as sentencepiece's mark of a word's beginning, which goes with the next token."""
     begins = np.ones(tokens.shape, dtype=bool)
     begins[..., 1:] = ~empty[tokens[..., :-1]]
     return begins
@@ -210,18 +203,15 @@ def _drop_contained(first: np.ndarray, end: np.ndarray) -> Tuple[np.ndarray, np.
 
 
 def _choose(first: np.ndarray, end: np.ndarray, chance: np.ndarray, longest: int) -> np.ndarray:
-    """Ask phrases in the order of ``chance``, highest first, each being in if it overlaps none that is; all at once.
+    """Visit phrases in the order of ``chance``, highest first, and keep those that overlap none kept before; all at once.
 
-    A phrase whose chance is higher than that of all it overlaps is in, those that overlap it are out; and again with
-    the rest, of which at least one is decided each time.
+    A phrase whose chance is higher than that of all it overlaps is kept, those that overlap it are dropped; and again with the
+    rest, of which at least one is decided each time.
 
     Args:
         first, end: words of the phrases, ``[M]``, both strictly increasing.
         chance: ``[M]``; of two equal ones the earlier is higher.
         longest: words of the longest phrase; no two overlap that are ``longest`` or more apart in the list.
-
-    Returns:
-        bool ``[M]``, which are in.
     """
     order = np.empty(len(first), dtype=np.int64)
     order[np.argsort(-chance, kind="stable")] = np.arange(len(first), 0, -1)

@@ -93,12 +93,7 @@ def build_from_list(path: str, raw: bytes, match_case: bool) -> PhraseTable:
 
 
 def load_phrases(path: str, match_case: bool = False) -> PhraseTable:
-    """The table of a list, from its cache where there is one, else built and cached.
-
-    Args:
-        path: the list.
-        match_case: tell upper from lower case.
-    """
+    """Load the table of a list from its cache, or build and cache it."""
     raw = read_bytes(path)
     # case folding and punctuation come from the Unicode tables of the Python that runs
     key = f"{'case' if match_case else 'fold'} {unicodedata.unidata_version} {hashlib.sha256(raw).hexdigest()}"

@@ -42,15 +42,13 @@ def group_atoms(atoms: np.ndarray, maskable: np.ndarray, ends_at: np.ndarray) ->
 def merge_units(atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: float, draws: RowDraws) -> np.ndarray:
     """Merge units as fairseq's options ``--mask-multiple-length`` and ``--mask-stdev`` ask.
 
-    Stock fairseq draws starts and extends each of them, so runs overlap and the rate falls short. Here runs tile the
-    row and the rate is exact. The first run of a row is cut at random, so that no position always begins a run.
+    fairseq draws starts and extends each of them, so runs overlap and the rate falls short. Here runs tile the sequence and the
+    rate is exact. The first run is cut at random, so that no position always begins a run.
 
     Args:
         atoms: bool ``[B, T]``, complete unit starts.
-        maskable: bool ``[B, T]``.
-        length: mean run length in atoms, >= 1; 1 with ``stdev`` 0 leaves the units as they are.
-        stdev: standard deviation of the (normal, rounded, at least 1) lengths; 0 makes them all equal.
-        draws: keyed draws of the rows.
+        length: mean run length in units, >= 1; 1 with ``stdev`` 0 leaves the units as they are.
+        stdev: standard deviation of the (normal, rounded, at least 1) lengths.
     """
     width = atoms.shape[1]
     length, stdev = min(length, LONGEST), min(stdev, LONGEST)

@@ -31,14 +31,9 @@ class SpanConfig(MaskerConfig):
 
 
 def span_law(p: float, longest: int) -> np.ndarray:
-    """Probabilities of the lengths 1 to ``longest``: ``(1 - p)^(l - 1)``, cut off and renormalised.
+    """Probabilities ``[longest]`` of the lengths 1 to ``longest``: ``(1 - p)^(l - 1)``, truncated and renormalised.
 
-    Args:
-        p: in [0, 1]; 0 is the uniform law, 1 is length 1 for certain.
-        longest: >= 1.
-
-    Returns:
-        float64 ``[longest]``, sum 1. At p = 0.2 and longest = 10 the mean is 3.80.
+    ``p`` in [0, 1]: 0 is uniform, 1 is length 1. At p = 0.2 and longest = 10 the mean is 3.80.
     """
     weights = (1.0 - p) ** np.arange(longest, dtype=np.float64)
     return weights / weights.sum()
@@ -81,15 +76,14 @@ class _Sampler:
 
 @register_masker("span", config=SpanConfig)
 class SpanMasker(Masker):
-    """A unit is a run of neighbouring words (or tokens); runs tile the row.
+    """A unit is a span of neighbouring words (or tokens); spans tile the sequence.
 
-    Their lengths are independent draws of :func:`span_law`; what the row's first run has inside the row follows
-    :func:`first_run_law`, and the row's end and every special cut a run short. Masked are whole runs, in random order, up to
-    the rate; so the rate is exact at any value, a row of any length takes the same time, and there is nothing to retry.
+    Their lengths are independent draws of :func:`span_law`; the part of the first span inside the sequence follows
+    :func:`first_run_law`; the sequence's end and every special token cut a span short. The rate is exact, in one pass.
 
-    Differs from SpanBERT, which draws a start and a length until 15% are masked: there spans may overlap (so some are
-    redrawn and short ones are favoured), starts are uniform over tokens and moved to the word's start (long words are
-    favoured), and the number masked is rounded up. Here every word begins a span with the same probability.
+    SpanBERT draws a start and a length until 15% are masked: there spans may overlap (some are redrawn, short ones are
+    favoured), starts are uniform over tokens and moved to the word's start (long words are favoured), and the number masked is
+    rounded up. Here every word begins a span with the same probability.
     """
 
     default_budget = "exact"
@@ -117,15 +111,8 @@ class SpanMasker(Masker):
         return group_atoms(atoms, maskable, self._draw_ends(needed, tokens.shape[1], draws))
 
     def _draw_ends(self, needed: np.ndarray, width: int, draws: RowDraws) -> np.ndarray:
-        """Number of atoms in the first ``j + 1`` runs, for enough runs to cover each row.
-
-        Args:
-            needed: atoms in each row, ``[B]``.
-            width: ``T``; no row needs more runs than tokens.
-
-        Returns:
-            int64 ``[B, R]``. Run ``j`` of a row has the same draw whatever ``R`` is.
-        """
+        """Number of words (or tokens) in the first ``j + 1`` spans, int64 ``[B, R]``, for enough spans to cover each
+        sequence's ``needed [B]``. Span ``j`` has the same draw whatever ``R`` is."""
         most = int(needed.max()) if len(needed) else 0
         # enough for nearly every batch (4 standard deviations where lengths spread as far as their mean), else all
         runs = min(width, int(most / self.mean + 4.0 * (most / self.mean) ** 0.5) + 2)

@@ -20,15 +20,8 @@ ENGINES = ("duckdb", "spark")
 
 
 class Built(NamedTuple):
-    """A list and what is to be known of it.
-
-    Attributes:
-        phrases: in the order of the list (``score.merge``).
-        size: number of slots; more than there are phrases where a length has too few candidates.
-        candidates: number of n-grams with enough occurrences, by number of words.
-        words: number of words in the text.
-        covered: number of words inside a phrase; None without ``coverage``.
-    """
+    """A list, with its number of slots, the number of candidates by number of words, the number of words in the text, and of
+    words inside a phrase (None without ``coverage``)."""
 
     phrases: List[Phrase]
     size: int
@@ -59,25 +52,18 @@ def build_list(
     master: Optional[str] = None,
     progress: Callable[[Optional[int], str, str], Any] = lambda total, unit, what: _Silent(),
 ) -> Built:
-    """Count, score and choose phrases.
-
-    The result depends on the text and on the first six arguments only: not on engine, memory, threads, or the order of
-    files and lines.
+    """Count, score and choose phrases. The result depends on the text and the first six arguments only.
 
     Args:
         patterns: files, pipes or globs, or ``-``.
         splitter: how text becomes words; None for lower-cased words between blanks.
         score: ``"pmi"`` or ``"frequency"``.
-        min_count: the least number of occurrences, at least 1.
-        size: number of entries, at least 1; None for 800,000, or with ``coverage`` for no limit.
-        coverage: share in (0, 1] of the text's words that must be inside a phrase: the list is as short as that allows.
+        min_count: the minimum number of occurrences, 1 or more.
+        size: number of entries, 1 or more; None for 800,000, or with ``coverage`` for no limit.
+        coverage: fraction in (0, 1] of the words that must be inside a phrase: the list is as short as that allows.
         engine: ``"duckdb"`` or ``"spark"``.
-        memory_limit, temp_dir, threads: of DuckDB.
-        master: of Spark.
+        memory_limit, temp_dir, threads: of DuckDB. master: of Spark.
         progress: see :class:`~fairseq_maskplugins.pmi_build.duck.DuckEngine`.
-
-    Raises:
-        UsageError: an argument is out of range, a file can't be read, the coverage can't be reached.
     """
     check_choice(score, min_count, size, coverage)
     if engine not in ENGINES:

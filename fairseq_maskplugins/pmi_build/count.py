@@ -12,13 +12,11 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Partial(NamedTuple):
-    """Partial counts. An n-gram may occur more than once: whoever aggregates adds counts up.
+    """Partial counts; an n-gram may occur more than once.
 
     Attributes:
-        words: the ``V`` different words of the batch.
-        keys: int64 ``[V]``, the words' keys (64-bit hashes), which stand for them in n-grams.
-        counts: int64 ``[V]``.
-        grams: for every n from 2 to 5 the n-grams as n columns of keys, each ``[G_n]``, and their counts, ``[G_n]``.
+        words, keys, counts: the ``V`` different words, their 64-bit hashes and their counts, int64 ``[V]``.
+        grams: for n from 2 to 5 the n-grams as n columns of keys, each ``[G_n]``, and their counts, ``[G_n]``.
     """
 
     words: List[str]

@@ -58,16 +58,8 @@ def cover_batch(text: str, splitter: WordSplitter, table: PhraseTable) -> Tuple[
 
 
 def smallest_size(covered: np.ndarray, words: int, coverage: float) -> int:
-    """The smallest size of a list that covers a share of a text.
-
-    Args:
-        covered: int64 ``[S]``; ``covered[s]`` words are inside the phrase in slot s and inside none of a smaller slot.
-        words: number of words in the text.
-        coverage: share, in (0, 1].
-
-    Raises:
-        UsageError: all candidates together cover less.
-    """
+    """The smallest size of a list that covers a fraction ``coverage`` in (0, 1] of ``words`` words; refused if all candidates
+    cover less. ``covered[s]`` words are inside the phrase in slot s and inside none of a smaller slot."""
     total = np.cumsum(covered)
     # the share is compared as a number of words; the tolerance guards 0.1 * 30 against being 3.0000000000000004
     size = int(np.searchsorted(total, coverage * words * (1 - 1e-12))) + 1

@@ -37,31 +37,20 @@ def parse_memory(text: str) -> int:
 
 
 def share_memory(limit: int) -> Tuple[int, int]:
-    """Share ``--memory-limit`` between the database and the batches of text.
-
-    What the database takes beside what it accounts for, and a batch with its n-grams (some 25 times its text), come out
-    of the limit too. Measured: a process stays within it.
-
-    Args:
-        limit: bytes, at least 256 MiB.
-
-    Returns:
-        the database's own limit, and a batch's length, both in bytes.
-    """
+    """Divide ``--memory-limit`` (bytes) into the database's own limit and a batch's length. The database's overhead and a batch
+    with its n-grams (some 25 times its text) come out of it too. Measured: a process stays within it."""
     batch = BATCH_BYTES if limit >= 512 << 20 else BATCH_BYTES // 4
     return max(limit // 2, limit * 4 // 5 - (200 << 20)), batch
 
 
 class DuckEngine:
-    """Partial counts go into a database in a temporary folder; SQL adds them up.
+    """Put partial counts into a database in a temporary folder, which goes with the context; SQL adds them up.
 
     Args:
-        memory_limit: for all of the counting, such as ``"4GB"``; only what is imported before comes on top.
-        temp_dir: where the temporary folder is made; it may take several times the text's size.
+        memory_limit: for all of the counting, such as ``"4GB"``.
+        temp_dir: may need several times the text's size.
         threads: of the database, or None for all cores.
-        progress: made by ``progress(total, unit, what)``: an object with ``update(n)`` and ``close()``.
-
-    Use it as a context manager: the temporary folder goes when it is left.
+        progress: ``progress(total, unit, what)`` gives an object with ``update(n)`` and ``close()``.
     """
 
     def __init__(self, memory_limit: str, temp_dir: str, threads, progress):

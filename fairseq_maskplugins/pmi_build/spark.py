@@ -67,15 +67,8 @@ def cover_rows(parts: Iterator[Part], splitter: WordSplitter, table: PhraseTable
 
 
 class SparkEngine:
-    """Partial counts are made by the executors, which read the files themselves; SQL adds them up.
-
-    The executors need numpy (and zstandard or sentencepiece where they are used), and must see the files under the same
-    names; fairseq and this package they don't need.
-
-    Args:
-        master: such as ``local[2]`` or ``spark://host:7077``; None takes what ``spark-submit`` or the configuration says.
-        progress: as for :class:`~fairseq_maskplugins.pmi_build.duck.DuckEngine`.
-    """
+    """Let executors make partial counts from the files, and SQL add them up. The executors need numpy (and zstandard or
+    sentencepiece where used) and the files under the same names, but neither fairseq nor this package."""
 
     def __init__(self, master: Optional[str], progress: Callable):
         self.progress, self.spark, self.rows = progress, None, None

@@ -60,19 +60,13 @@ def read_batches(
     progress: Optional[Callable[[int], Any]] = None,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[str]:
-    """Read a file as batches of whole lines.
+    """Yield a file's text in batches of whole lines; errors name the file and line.
 
     Args:
         path: file, or ``-`` for standard input.
-        start, end: bytes; the lines that begin in ``[start, end)`` are read. Only plain files can be read in parts.
-        progress: called with the number of bytes that were read from the file since the last call.
+        start, end: read the lines that begin in these bytes; plain files only.
+        progress: called with the number of bytes read since the last call.
         batch_bytes: a batch ends with the line that reaches this many bytes.
-
-    Yields:
-        text, lines joined by ``"\\n"``.
-
-    Raises:
-        UsageError: the file can't be read, is damaged, or is not UTF-8; the line is named.
     """
     where = "standard input" if path == "-" else path
     line = 0 if start == 0 else None  # lines before a part are not counted

@@ -53,13 +53,7 @@ def join_units(tokens: Iterable[Token]) -> List[Token]:
 
 
 def classify(tokens: np.ndarray, source: np.ndarray, corrupted: np.ndarray, mask: int) -> np.ndarray:
-    """What became of each token. *Shape:* ``[B, T]`` each, to int8 ``[B, T]``.
-
-    Args:
-        tokens, source: ids before and after masking.
-        corrupted: bool, what masking selected. A selected token whose random replacement is itself counts as SAME.
-        mask: id.
-    """
+    """State of each token, int8 ``[B, T]``; a corrupted token whose random replacement is itself counts as SAME."""
     states = np.full(tokens.shape, KEPT, dtype=np.int8)
     states[corrupted] = RANDOM
     states[corrupted & (source == tokens)] = SAME
@@ -111,13 +105,7 @@ class Totals:
     maskable_at: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def add(self, states: np.ndarray, predicted: np.ndarray, maskable: np.ndarray, starts: np.ndarray, copies: int) -> None:
-        """Count a batch.
-
-        Args:
-            states, predicted: ``[K B, T]``.
-            maskable, starts: bool ``[B, T]``.
-            copies: ``K``.
-        """
+        """Count a batch of states and predictions ``[K B, T]``, with its maskable tokens and unit starts ``[B, T]``."""
         self.rows += len(maskable)
         self.copies = copies
         self.maskable += int(maskable.sum())

@@ -89,17 +89,14 @@ def render_page(
     left_out: Dict[str, str],
     sections: str = "",
 ) -> str:
-    """The whole page.
+    """Render the page.
 
     Args:
-        title: heading.
-        command: the command that made it.
-        rows: what :func:`render_rows` takes.
-        totals: what was measured with the masker asked for.
+        rows: input of :func:`render_rows`.
         rates: corruption and prediction rate asked for.
-        runs: for each masker the shares of runs of corrupted tokens by length, the last one "or longer".
+        runs: for each masker the fractions of runs of corrupted tokens by length, the last one "or longer".
         left_out: maskers without a line in that plot, and why.
-        sections: HTML to put at the end.
+        sections: HTML to append.
     """
     units = [float(count) / max(1, int(totals.units.sum())) for count in totals.units]
     plots: List[Tuple[str, str]] = [

@@ -22,14 +22,7 @@ def check_dictionary(loaded: Loaded, task: Any, path: str, data: str) -> None:
 
 
 def propose_rows(loaded: Loaded, task: Any, dataset: Any, indices: Iterable[int], texts: List[str]) -> List[List[Word]]:
-    """Words of the rows with their weights under the proposer, relative to uniform masks.
-
-    Args:
-        loaded: of :func:`load_proposer`.
-        task, dataset: whose rows are read.
-        indices: numbers of rows.
-        texts: what each of the dictionary's entries is shown as.
-    """
+    """Words of the sequences ``indices`` with their weights under the proposer, relative to uniform masks."""
     rows = []
     for index in indices:
         tokens = dataset.collater([dataset[int(index)]])["net_input"]["src_tokens"]

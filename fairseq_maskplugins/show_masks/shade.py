@@ -21,13 +21,7 @@ class Word(NamedTuple):
 
 
 def join_words(texts: Sequence[str], q: np.ndarray, maskable: np.ndarray) -> List[Word]:
-    """Join tokens to words, at their leading spaces.
-
-    Args:
-        texts: of the ``T`` tokens.
-        q: the proposal ``[T]``, 0 where a token is not maskable.
-        maskable: bool ``[T]``.
-    """
+    """Join ``T`` tokens to words at their leading spaces, with the sum of the proposal ``q [T]`` over each."""
     words: List[List[int]] = []
     for t in np.flatnonzero(maskable):
         if words and words[-1][-1] == t - 1 and not texts[t].startswith(" "):

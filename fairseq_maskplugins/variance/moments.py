@@ -101,17 +101,14 @@ def decompose(
     groups: int,
     tick: Callable[[], None] = lambda: None,
 ) -> Dict[str, Estimate]:
-    """Estimate the terms.
+    """Estimate ``data``, ``mask``, ``total`` and ``loss``.
 
     Args:
-        gradient: ``gradient(row, r)`` gives a float vector ``[P]``, and the loss, of a row with its mask number ``r``.
-        rows: an independent sample of rows, at least ``2 * groups``; what is left over by equal groups is not used.
-        masks: ``R``, masks of each row, at least 2. More of them sharpen the mask term, more rows all terms.
+        gradient: ``gradient(row, r)`` gives a float vector ``[P]`` and the loss of a sequence with its mask number ``r``.
+        rows: an independent sample of sequences, at least ``2 * groups``.
+        masks: ``R``, masks of each sequence, at least 2. More of them sharpen the mask term, more sequences all terms.
         groups: at least 2; more give a better interval, and slightly wider estimates.
-        tick: called after each row.
-
-    Returns:
-        estimates of ``data``, ``mask``, ``total`` and ``loss`` (the mean of what ``gradient`` returned).
+        tick: called after each sequence.
     """
     size = len(rows) // groups
     if masks < 2 or groups < 2 or size < 2:
