@@ -188,7 +188,7 @@ class PMIMasker(Masker):
 
 
 def token_begins(empty: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Word beginnings if tokens are words, bool ``[..., T]``: everywhere but after entries without text (``empty``, bool ``[V]``),
+    """Word beginnings if tokens are words, bool ``[..., T]``: all but after entries without text (``empty``, bool ``[V]``),
     such as sentencepiece's mark of a word's beginning, which goes with the next token."""
     begins = np.ones(tokens.shape, dtype=bool)
     begins[..., 1:] = ~empty[tokens[..., :-1]]
