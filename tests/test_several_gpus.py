@@ -195,8 +195,6 @@ def test_fairseq_starts_a_process_for_each_gpu(corpus, tmp_path):
     [
         ("--tpu", "--tpu is not supported with --task decoupled_mlm$"),
         ("--bf16", "--tpu is not supported with .*: fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train"),
-        ("--pipeline-model-parallel", "--pipeline-model-parallel is not supported with --task decoupled_mlm"),
-        ("--model-parallel-size 2", "--model-parallel-size must be 1 with --task decoupled_mlm, .* got 2"),
     ],
 )
 def test_what_is_refused(options, message, data_bin):

@@ -8,8 +8,9 @@ import torch
 from ..errors import UsageError
 from ..maskers.base import Masker
 from ..rng import RowDraws
-from .plan import Planner, select
+from .plan import Planner
 from .rates import Rates
+from .sample import PLAN_KEY, mask_sample
 
 
 class MaskedBatch(NamedTuple):
@@ -39,19 +40,14 @@ def mask_batch(
     budget: Optional[str] = None,
     ignore_index: int = -100,
 ) -> MaskedBatch:
-    """Mask a padded batch.
-
-    The masks are a function of ``(seed, epoch, id)``: they depend neither on the batch nor on the worker, and are those of
-    ``--task decoupled_mlm`` for the same sequences.
+    """Mask a padded batch as ``--task decoupled_mlm`` does; the masks are a function of ``(seed, epoch, id)``.
 
     Args:
         tokens: ids, padded on the right. *Shape:* ``[B, T]``.
-        masker: of :func:`~fairseq_maskplugins.maskers.make_masker`.
+        masker: from :func:`~fairseq_maskplugins.maskers.make_masker`.
         rates: corruption and prediction rate, each in (0, 1]; more prediction than corruption makes ``K`` copies.
-        seed, epoch: any integers.
         ids: the sequences' numbers in the data set. *Shape:* ``[B]``.
-        random_token_prob, leave_unmasked_prob: fractions in [0, 1] of the corrupted masking units that become random
-            tokens, or stay; their sum is at most 1.
+        random_token_prob, leave_unmasked_prob: fractions of the corrupted units that become random tokens or stay; sum at most 1.
         budget: ``"exact"`` or ``"whole"``; None for the masker's default.
         ignore_index: the target of tokens that are not predicted.
 
@@ -68,12 +64,12 @@ def mask_batch(
         raise UsageError(f"tokens must be [B, T] and ids [B], got {list(tokens.shape)} and {len(ids)} ids")
     planner = Planner(masker, budget, random_token_prob, leave_unmasked_prob)
     plan = planner.draw(tokens.cpu().numpy(), RowDraws(seed, epoch, np.asarray(ids, dtype=np.int64)))
-    depth, count = (torch.from_numpy(part).to(tokens.device) for part in (plan.depth, plan.count))
-    corrupted, predicted = (part.flatten(0, 1) for part in select(depth, count, rates))
-    sequence = torch.arange(len(tokens), device=tokens.device).repeat_interleave(rates.copies)
-    copies = tokens[sequence]
-    if plan.replacement is None:
-        source = copies.masked_fill(corrupted, masker.vocabulary.mask)
-    else:
-        source = torch.where(corrupted, torch.from_numpy(plan.replacement).to(tokens.device)[sequence], copies)
-    return MaskedBatch(source, copies.masked_fill(~predicted, ignore_index), sequence)
+    sample = {
+        "id": torch.arange(len(tokens), device=tokens.device),
+        "net_input": {"src_tokens": tokens},
+        "nsentences": len(tokens),
+        "ntokens": tokens.numel(),
+        PLAN_KEY: {k: None if v is None else torch.from_numpy(v).to(tokens.device) for k, v in plan._asdict().items()},
+    }
+    masked = mask_sample(sample, rates, ignore_index, masker.vocabulary.mask)
+    return MaskedBatch(masked["net_input"]["src_tokens"], masked["target"], masked["id"])

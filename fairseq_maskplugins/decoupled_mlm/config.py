@@ -50,7 +50,7 @@ class DecoupledMLMBaseConfig(MaskedLMConfig):
             "(default: the masker's own)"
         },
     )
-    # values of other groups, not options
+    # values of other groups, not options; the two of model parallelism are unused, but checkpoints hold them
     max_update: int = II("optimization.max_update")
     pipeline_model_parallel: bool = II("distributed_training.pipeline_model_parallel")
     model_parallel_size: int = II("common.model_parallel_size")
@@ -60,11 +60,7 @@ class DecoupledMLMBaseConfig(MaskedLMConfig):
 
 
 def build_config() -> Type[FairseqDataclass]:
-    """Build a dataclass with the base options and those of every registered masker.
-
-    Raises:
-        ValueError: a masker's option has the name of a base option.
-    """
+    """Build a dataclass with the base options and those of every registered masker; a ValueError if a name is taken."""
     own = {f.name for f in fields(DecoupledMLMBaseConfig)}
     extra = []
     for name, entry in MASKERS.items():
@@ -99,9 +95,15 @@ def refresh_config() -> None:
 def check_options(cfg: Any) -> None:
     """Refuse impossible values and combinations with a :class:`UsageError` that names the option, the rule and the value."""
     p_random, p_same = cfg.random_token_prob, cfg.leave_unmasked_prob
-    for name, value in (("--random-token-prob", p_random), ("--leave-unmasked-prob", p_same)):
-        if not 0.0 <= value <= 1.0:
-            raise UsageError(f"{name} must lie in [0, 1], got {value:g}")
+    for name, valid, rule in (
+        ("random_token_prob", 0 <= p_random <= 1, "lie in [0, 1]"),
+        ("leave_unmasked_prob", 0 <= p_same <= 1, "lie in [0, 1]"),
+        ("mask_multiple_length", cfg.mask_multiple_length >= 1, "be at least 1"),
+        ("mask_stdev", 0 <= cfg.mask_stdev < float("inf"), "be 0 or more"),
+        ("tokens_per_sample", cfg.tokens_per_sample >= 2, "be at least 2, <s> and a token"),
+    ):
+        if not valid:
+            raise UsageError(f"--{name.replace('_', '-')} must {rule}, got {getattr(cfg, name):g}")
     if p_random + p_same > 1.0 + 1e-9:
         raise UsageError(f"--random-token-prob and --leave-unmasked-prob must add up to at most 1, got {p_random:g} + {p_same:g}")
     if cfg.masker not in MASKERS:
@@ -110,24 +112,9 @@ def check_options(cfg: Any) -> None:
         raise UsageError(f"--mask-whole-words is --masker whole_word, and is not supported with --masker {cfg.masker}")
     if cfg.mask_budget is not None and cfg.mask_budget not in BUDGETS:
         raise UsageError(f"--mask-budget must be one of {', '.join(BUDGETS)}, got {cfg.mask_budget!r}")
-    if cfg.mask_multiple_length < 1:
-        raise UsageError(f"--mask-multiple-length must be at least 1, got {cfg.mask_multiple_length}")
-    if not 0.0 <= cfg.mask_stdev < float("inf"):
-        raise UsageError(f"--mask-stdev must be 0 or more, got {cfg.mask_stdev:g}")
-    if cfg.tokens_per_sample < 2:
-        raise UsageError(f"--tokens-per-sample must be at least 2, <s> and a token, got {cfg.tokens_per_sample}")
-    if getattr(cfg, "tpu", False):
-        advice = ""
-        if getattr(cfg, "bf16", False):
-            advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true"
+    if cfg.tpu:
+        advice = ": fairseq-train takes --bf16 for a TPU's; on GPUs give fairseq-hydra-train common.bf16=true" if cfg.bf16 else ""
         raise UsageError(f"--tpu is not supported with --task decoupled_mlm{advice}")
-    if getattr(cfg, "pipeline_model_parallel", False):
-        raise UsageError("--pipeline-model-parallel is not supported with --task decoupled_mlm")
-    if (getattr(cfg, "model_parallel_size", 1) or 1) > 1:
-        raise UsageError(
-            f"--model-parallel-size must be 1 with --task decoupled_mlm, whose losses need whole logits, got "
-            f"{cfg.model_parallel_size}"
-        )
     for name in ("skip_masking", "d2v2_multi"):
         if getattr(cfg, name, False):
             raise UsageError(f"--{name.replace('_', '-')} is for data2vec, which masks in the model: use --task masked_lm")

@@ -24,7 +24,7 @@ class DecoupledMLMCriterion(FairseqCriterion):
 
     Logs loss and perplexity (base 2) in total, the loss of tokens that were masked, replaced at random and left the same,
     and the measured rates in the paper's definition: tokens left the same count neither as corrupted nor as predicted.
-    A batch in which nothing is predicted gives a loss of 0 with gradients of 0, so that no rank waits for another.
+    With nothing to predict, the loss and all gradients are 0, so distributed ranks stay in step.
     """
 
     def __init__(self, cfg: DecoupledMLMCriterionConfig, task: Any):
@@ -39,13 +39,10 @@ class DecoupledMLMCriterion(FairseqCriterion):
         return loss.sum() if reduce else loss, logging_output["sample_size"], logging_output
 
     def predict(self, model: torch.nn.Module, sample: Dict[str, Any]) -> Tuple[torch.Tensor, torch.Tensor]:
-        """The loss of each predicted token ``[N]``, and where they are, bool ``[B, T]``.
-
-        Where nothing is predicted that is one position all the same, towards padding, and its loss is 0.
-        """
+        """Return the loss of each predicted token ``[N]`` and their positions, bool ``[B, T]``."""
         target = sample["target"]
         predicted = target.ne(self.padding_idx)
-        # where nothing is predicted one position is, towards padding, which costs nothing; no device-to-host transfer
+        # with nothing to predict, the first position with padding as its target: a loss of 0, and no device-to-host transfer
         first = torch.zeros_like(predicted)
         first[:1, :1] = True
         selected = torch.where(predicted.any(), predicted, first)
@@ -55,7 +52,7 @@ class DecoupledMLMCriterion(FairseqCriterion):
         return loss, selected
 
     def summarise(self, sample: Dict[str, Any], loss: torch.Tensor, selected: torch.Tensor) -> Dict[str, Any]:
-        """The logging output for what :meth:`predict` gave."""
+        """Build the logging output from what :meth:`predict` returned."""
         source, target = sample["net_input"]["src_tokens"], sample["target"]
         predicted = target.ne(self.padding_idx)
         return {
@@ -68,14 +65,14 @@ class DecoupledMLMCriterion(FairseqCriterion):
         }
 
     def count_rates(self, sample: Dict[str, Any], predicted: torch.Tensor) -> Dict[str, Any]:
-        """Counts for the measured rates; empty for samples of another task, which carry no uncorrupted tokens."""
+        """Count tokens for the measured rates; nothing for another task's samples, which lack the uncorrupted tokens."""
         if "tokens" not in sample:
             return {}
         maskable = sample["maskable"].sum()
         changed = sample["net_input"]["src_tokens"].ne(sample["tokens"])
         return {
             "n_maskable": maskable,
-            # each row counted once, not once a copy
+            # each sequence counts once, not once per copy
             "n_maskable_rows": torch.div(maskable, sample["copies"], rounding_mode="floor"),
             "n_corrupted": changed.sum(),
             "n_predicted": (changed & predicted).sum(),
@@ -91,17 +88,14 @@ class DecoupledMLMCriterion(FairseqCriterion):
         sample_size = total("sample_size")
         metrics.log_scalar("loss", total("loss") / max(sample_size, 1) / math.log(2), sample_size, round=3)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
-        for kind in KINDS:
-            count = total(f"n_{kind}")
-            if count > 0:
-                metrics.log_scalar(f"loss_{kind}", total(f"loss_{kind}") / count / math.log(2), count, round=3)
-        for name, part, whole in (
-            ("corruption_rate", "n_corrupted", "n_maskable"),
-            ("prediction_rate", "n_predicted", "n_maskable_rows"),
+        for name, part, whole, unit, digits in (
+            *((f"loss_{kind}", f"loss_{kind}", f"n_{kind}", math.log(2), 3) for kind in KINDS),
+            ("corruption_rate", "n_corrupted", "n_maskable", 1, 4),
+            ("prediction_rate", "n_predicted", "n_maskable_rows", 1, 4),
         ):
             count = total(whole)
             if count > 0:
-                metrics.log_scalar(name, total(part) / count, count, round=4)
+                metrics.log_scalar(name, total(part) / count / unit, count, round=digits)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

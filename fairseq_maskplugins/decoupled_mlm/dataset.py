@@ -16,8 +16,6 @@ from .sample import PLAN_KEY
 
 Item = Tuple[int, np.ndarray]
 
-REMEDY = "remove the word <mask> from the text and preprocess it again"
-
 
 def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.ndarray:
     """Cut the token stream into blocks as ``--sample-break-mode`` asks. *Shape:* ``[N, 2]``, starts and ends.
@@ -26,9 +24,8 @@ def build_blocks(sizes: Sequence[int], break_mode: Any, block_size: int) -> np.n
     """
     from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 
-    document_sep_len = 1  # an empty line is one </s>
     sizes = np.asarray(sizes, dtype=np.int64)
-    return np.asarray(_get_slice_indices_fast(sizes, str(break_mode), block_size, document_sep_len))
+    return np.asarray(_get_slice_indices_fast(sizes, str(break_mode), block_size, 1))  # documents end in an empty line, one </s>
 
 
 def open_stream(dataset: Any, path: str) -> TokenStream:
@@ -39,15 +36,13 @@ def open_stream(dataset: Any, path: str) -> TokenStream:
         raw, dtype = dataset._bin_buffer, np.dtype(dataset._index.dtype)
         begins = np.asarray(dataset._index._pointers)
         ends = begins + sizes * dtype.itemsize
-        asked = int(ends.max(initial=0))
-        if asked > len(raw):
-            raise UsageError(f"{path}.bin is truncated: its index asks for {asked} bytes, it has {len(raw)}")
+        needed = int(ends.max(initial=0))
+        if needed > len(raw):
+            raise UsageError(f"{path}.bin is truncated: its index asks for {needed} bytes, it has {len(raw)}")
         if np.array_equal(begins[1:], ends[:-1]):
-            offset = int(begins[0]) if len(begins) else 0
-            buffer = np.frombuffer(raw, dtype=dtype, count=int(sizes.sum()), offset=offset)
+            buffer = np.frombuffer(raw, dtype=dtype, count=int(sizes.sum()), offset=int(begins[0]) if len(begins) else 0)
     if buffer is None and getattr(dataset, "supports_prefetch", False):
-        # the old format is read into memory once; the trainer asks for a first batch before it would prefetch any
-        dataset.prefetch(range(len(dataset)))
+        dataset.prefetch(range(len(dataset)))  # the old format is read into memory once, before the trainer's first batch
     return TokenStream(sizes, lambda i: np.asarray(dataset[i]), buffer)
 
 
@@ -55,15 +50,14 @@ class MaskPlanDataset(FairseqDataset):
     """Blocks of tokens with ``<s>`` before each, collated with the plan of their masks.
 
     A batch holds uncorrupted sequences and, under ``mask_plan``, their :class:`~fairseq_maskplugins.decoupled_mlm.plan.Plan`,
-    which the task's step cuts, because only it knows the update number. The epoch is kept in shared memory: fairseq keeps data
-    workers alive from epoch to epoch, and a plain attribute would not change in them.
+    which the task's step cuts, because only it knows the update number.
 
     Args:
-        dataset: the indexed data set (shortened or not) that the blocks are made of.
-        blocks: ``[N, 2]``, start and end of each block in the token stream.
+        dataset: an indexed data set, shortened or not.
+        blocks: start and end of each block in the token stream. *Shape:* ``[N, 2]``.
         planner: draws the plans.
-        seed: the run's seed, for the draws and for the order of equally long sequences.
-        copies: the most copies of a sequence at any update; ``num_tokens`` counts them.
+        seed: seeds the draws and the order of equally long sequences.
+        copies: the maximal copies of a sequence at any update; ``num_tokens`` counts them.
         path: named in errors.
     """
 
@@ -73,12 +67,11 @@ class MaskPlanDataset(FairseqDataset):
         self.blocks = blocks
         self.sizes = (blocks[:, 1] - blocks[:, 0] + 1).astype(np.int64)
         self._stream: Optional[TokenStream] = open_stream(dataset, path)
-        self._epoch = torch.ones(1, dtype=torch.int64).share_memory_()
+        self._epoch = torch.ones(1, dtype=torch.int64).share_memory_()  # data workers live on from epoch to epoch
         self._source_epoch = 1
 
     def __getstate__(self) -> Dict[str, Any]:
-        # a view into a memory map would be pickled as a copy of the whole file
-        return {**self.__dict__, "_stream": None}
+        return {**self.__dict__, "_stream": None}  # a view of a memory map would be pickled as a copy of the whole file
 
     @property
     def stream(self) -> TokenStream:
@@ -101,13 +94,11 @@ class MaskPlanDataset(FairseqDataset):
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> Item:
-        """The index and the block's tokens, without ``<s>``; :meth:`collater` does the rest for a whole batch."""
+        """Return the index and the block's tokens, without ``<s>``."""
         epoch = self.epoch
-        if epoch != self._source_epoch:
-            # --shorten-method random_crop crops by epoch, and this may be a worker that missed the change
-            if hasattr(self.dataset, "set_epoch"):
-                self.dataset.set_epoch(epoch)
-            self._source_epoch = epoch
+        if epoch != self._source_epoch and hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)  # --shorten-method random_crop crops by epoch, also in a worker
+        self._source_epoch = epoch
         start, end = self.blocks[index]
         return int(index), self.stream.read(start, end)
 
@@ -121,7 +112,7 @@ class MaskPlanDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
-        """Shortest sequences first, equally long ones in the order of fairseq's ``masked_lm`` for the seed."""
+        """Order sequences from short to long, equally long ones as fairseq's ``masked_lm`` does with this seed."""
         shuffle = np.random.RandomState(self.seed % 2**32).permutation(len(self))
         return np.lexsort([shuffle, self.sizes])
 
@@ -141,7 +132,7 @@ class MaskPlanDataset(FairseqDataset):
 
     def collater(self, items: List[Item]) -> Dict[str, Any]:
         """Merge items into a batch of uncorrupted sequences ``[B, T]`` and their mask plan."""
-        if len(items) == 0:
+        if not items:
             return {}
         vocabulary = self.planner.vocabulary
         ids = np.array([index for index, _ in items], dtype=np.int64)
@@ -168,4 +159,5 @@ class MaskPlanDataset(FairseqDataset):
             )
         if (tokens == vocabulary.mask).any():
             row = ids[np.argwhere(tokens == vocabulary.mask)[0, 0]]
-            raise UsageError(f"{self.path}: sequence {row} holds <mask> itself; {REMEDY}")
+            remedy = "remove the word <mask> from the text and preprocess it again"
+            raise UsageError(f"{self.path}: sequence {row} holds <mask> itself; {remedy}")

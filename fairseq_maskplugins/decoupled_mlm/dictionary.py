@@ -1,6 +1,6 @@
 """Describe a fairseq dictionary and ``--bpe`` as a :class:`Vocabulary`."""
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Callable, Dict, List
 
 import numpy as np
@@ -15,14 +15,11 @@ SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vocabulary:
-    """Describe a dictionary (with ``<mask>`` added).
+    """Describe a dictionary (with ``<mask>`` added) and the configuration of ``--bpe``, or None.
 
-    Args:
-        by_frequency: random replacements follow the dictionary's counts (``--freq-weighted-replacement``).
-        bpe: configuration of ``--bpe``, or None.
+    ``by_frequency``: random replacements follow the dictionary's counts (``--freq-weighted-replacement``).
     """
-    size = len(dictionary)
-    special = np.zeros(size, dtype=bool)
+    special = np.zeros(len(dictionary), dtype=bool)
     special[: dictionary.nspecial] = True
     # a dictionary file may list a special again, marked to overwrite the first
     special[[i for i, symbol in enumerate(dictionary.symbols) if symbol in SPECIALS]] = True
@@ -36,7 +33,7 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
         if counts.sum() <= 0:
             raise UsageError("--freq-weighted-replacement needs counts in dict.txt, all of them are 0")
         cumulative = np.cumsum(counts) / counts.sum()
-    pieces = None if bpe is None else _Pieces(dictionary, bpe, special | padding)
+    pieces = None if bpe is None else _Pieces(dictionary.symbols, bpe, special | padding)
     return Vocabulary(
         pad=dictionary.pad(),
         bos=dictionary.bos(),
@@ -51,29 +48,26 @@ def build_vocabulary(dictionary: Dictionary, by_frequency: bool, bpe: Any) -> Vo
 
 
 def _read_symbols(symbols: List[str], special: np.ndarray) -> List[bytes]:
-    """Without a tokenizer an entry's text is the entry."""
+    """Return the entries as their texts, for data without a tokenizer."""
     return [b"" if special[i] else symbol.encode("utf-8") for i, symbol in enumerate(symbols)]
 
 
 class _Pieces:
-    """The dictionary's entries as ``--bpe`` sees them; its model is loaded once, when it is needed."""
+    """The dictionary's entries as the tokenizer of ``--bpe`` sees them."""
 
-    def __init__(self, dictionary: Dictionary, bpe: Any, outside: np.ndarray):
-        self.symbols, self.bpe, self.outside = dictionary.symbols, bpe, outside
-        self.name = name_of(bpe)
-        self._encoder: Any = None
+    def __init__(self, symbols: List[str], bpe: Any, outside: np.ndarray):
+        self.symbols, self.bpe, self.outside, self.name = symbols, bpe, outside, name_of(bpe)
 
     def __getstate__(self) -> Dict[str, Any]:
-        # data workers that are spawned ask nothing; neither every tokenizer nor fairseq's configuration can be pickled
-        return {**self.__dict__, "bpe": self.name, "_encoder": None}
+        # spawned data workers don't use the tokenizer; not every tokenizer can be pickled, nor fairseq's configuration
+        return {"symbols": self.symbols, "bpe": self.name, "outside": self.outside, "name": self.name}
 
-    def _load(self) -> Any:
-        if self._encoder is None:
-            self._encoder = load_tokenizer(self.bpe)
-        return self._encoder
+    @cached_property
+    def encoder(self) -> Any:
+        return load_tokenizer(self.bpe)
 
-    def _ask(self, question: Callable[[str], Any], special: Any) -> List[Any]:
-        """Answer a question for all entries; ``special`` for those that are no pieces."""
+    def _map(self, question: Callable[[str], Any], special: Any) -> List[Any]:
+        """Apply a function to all entries; ``special`` for those that are no pieces."""
         answers = []
         for symbol, outside in zip(self.symbols, self.outside):
             try:
@@ -83,18 +77,17 @@ class _Pieces:
         return answers
 
     def find_word_begins(self) -> np.ndarray:
-        encoder = self._load()
-        if not hasattr(encoder, "is_beginning_of_word"):
+        if not hasattr(self.encoder, "is_beginning_of_word"):
             raise UsageError(f"--bpe {self.name} does not say where words begin, so whole words can't be masked")
-        return np.array(self._ask(encoder.is_beginning_of_word, True))
+        return np.array(self._map(self.encoder.is_beginning_of_word, True))
 
     def find_pieces(self) -> List[bytes]:
-        encoder = self._load()
-        return self._ask(lambda symbol: read_piece(self.name, encoder, symbol), b"")
+        encoder = self.encoder
+        return self._map(lambda symbol: read_piece(self.name, encoder, symbol), b"")
 
 
 def name_of(bpe: Any) -> str:
-    """The tokenizer's name in a configuration of ``--bpe``."""
+    """Return the tokenizer's name in a configuration of ``--bpe``."""
     return bpe if isinstance(bpe, str) else bpe.get("_name")
 
 
@@ -106,5 +99,6 @@ def load_tokenizer(bpe: Any) -> Any:
     try:
         return encoders.build_bpe(bpe)
     except Exception as error:
-        reason = f"{type(error).__name__}: {one_line(error, 300)}"
-        raise UsageError(f"--bpe {name_of(bpe)}: can't load the tokenizer: {reason}") from None
+        raise UsageError(
+            f"--bpe {name_of(bpe)}: can't load the tokenizer: {type(error).__name__}: {one_line(error, 300)}"
+        ) from None

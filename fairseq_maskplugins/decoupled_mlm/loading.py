@@ -23,16 +23,11 @@ class Loaded(NamedTuple):
 def load_masked_lm(
     path: str, data: str, overrides: Optional[Dict[str, Any]] = None, bpe: Optional[Dict[str, Any]] = None
 ) -> Loaded:
-    """Load a checkpoint of ``--task decoupled_mlm``, in evaluation mode.
+    """Load a checkpoint of ``--task decoupled_mlm``, in evaluation mode; a UsageError for another task's, or a damaged one.
 
     Args:
-        path: the checkpoint.
-        data: data directory.
-        overrides: task options that replace the checkpoint's, where they are not None.
+        overrides: task options that replace the checkpoint's, unless None.
         bpe: configuration of the tokenizer; None for the checkpoint's.
-
-    Raises:
-        UsageError: the checkpoint is another task's, or cannot be read.
     """
     state = read_upgraded_checkpoint(path)
     cfg, name = state.get("cfg"), _task_name(state)
@@ -44,8 +39,7 @@ def load_masked_lm(
         if bpe is not None:
             cfg.bpe = OmegaConf.create(bpe)
             cfg.task.bpe_config = cfg.bpe
-        # a tool runs in one process, whatever the training ran in
-        cfg.distributed_training.ddp_backend = "legacy_ddp"
+        cfg.distributed_training.ddp_backend = "legacy_ddp"  # tools run in one process
         if "ddp_backend" in cfg.criterion:
             cfg.criterion.ddp_backend = "legacy_ddp"
     with building(path):
@@ -64,18 +58,18 @@ def load_masked_lm(
 
 
 def _task_name(state: Dict[str, Any]) -> Optional[str]:
-    """The task that a checkpoint was trained with; None where an older fairseq wrote it."""
+    """Return the name of the checkpoint's task; None if an older fairseq wrote it."""
     cfg = state.get("cfg")
     return getattr(cfg.get("task"), "_name", None) if OmegaConf.is_dict(cfg) else None
 
 
 def first_directory(data: str) -> str:
-    """Of several data directories joined by ``":"`` the one whose dictionary counts."""
+    """Return the first of several data directories joined by ``":"``; its dictionary counts."""
     return data if os.path.isdir(data) else utils.split_paths(data)[0]
 
 
 def load_data_sets(task: Any, data: str, split: str) -> List[Any]:
-    """The data sets that a split's epochs go through: for training, one for each data directory."""
+    """Load a split's data sets: for training, one per data directory."""
     shards = utils.split_paths(data) if split.startswith("train") and not os.path.isdir(data) else [data]
     datasets = []
     for epoch in range(1, len(shards) + 1):
@@ -87,14 +81,14 @@ def load_data_sets(task: Any, data: str, split: str) -> List[Any]:
 
 
 def require_pretraining(path: str, state: Dict[str, Any]) -> None:
-    """Refuse a checkpoint of fine-tuning, whose data and task are others."""
+    """Refuse a checkpoint of fine-tuning."""
     name = _task_name(state)
     if str(name).startswith("sentence_"):
         raise UsageError(f"{path}: must be a checkpoint of a masked language model, it is one of --task {name}")
 
 
 def check_dictionary_size(path: str, state: Dict[str, Any], task: Any, data: str) -> None:
-    """Require as many dictionary entries as the checkpoint's token embedding has rows."""
+    """Require as many dictionary entries as token embeddings."""
     tables = [t for name, t in state["model"].items() if name.endswith("embed_tokens.weight") and t.dim() == 2]
     dictionary = task.source_dictionary
     if len(tables) == 1 and dictionary is not None and len(dictionary) != len(tables[0]):
@@ -106,11 +100,7 @@ def check_dictionary_size(path: str, state: Dict[str, Any], task: Any, data: str
 
 @contextmanager
 def building(path: str) -> Iterator[None]:
-    """Report in one line that a checkpoint's options and weights do not fit together.
-
-    Raises:
-        UsageError: names the file and the mismatch.
-    """
+    """Report in one line that a checkpoint's options and weights do not fit together."""
     try:
         yield
     except CheckpointError as error:
@@ -122,14 +112,9 @@ def building(path: str) -> Iterator[None]:
 
 
 def require_proposer(loaded: Loaded, path: str, option: str) -> Any:
-    """The criterion if it is MAP-Net's.
-
-    Raises:
-        UsageError: the checkpoint has no proposer.
-    """
+    """Return MAP-Net's criterion; a UsageError if the checkpoint has no proposer."""
     if not loaded.has_proposer:
-        why = "was not trained with --criterion mapnet"
-        if hasattr(loaded.criterion, "proposer"):
-            why = "has lost the criterion's parameters"
+        lost = hasattr(loaded.criterion, "proposer")
+        why = "has lost the criterion's parameters" if lost else "was not trained with --criterion mapnet"
         raise UsageError(f"{option}: {path} has no MAP-Net proposer, it {why}")
     return loaded.criterion

@@ -8,15 +8,9 @@ KINDS = ("masked", "random", "same")
 
 
 def sum_by_kind(loss: torch.Tensor, source: torch.Tensor, target: torch.Tensor, mask: int) -> Dict[str, torch.Tensor]:
-    """Sum losses and counts of predicted tokens by kind of input: ``masked`` (``<mask>``), ``same`` (the token itself, also
-    if a random replacement drew it) or ``random`` (any other).
+    """Sum losses and counts of predicted tokens by kind of input, as ``loss_KIND`` and ``n_KIND``. *Shape:* ``[N]`` each.
 
-    Args:
-        loss, source, target: of the predicted tokens. *Shape:* ``[N]`` each.
-        mask: id of ``<mask>``.
-
-    Returns:
-        ``loss_KIND`` and ``n_KIND``, tensors of no dimension.
+    Kinds: ``masked`` (``<mask>``), ``same`` (the token itself, also if a random replacement drew it), ``random`` (any other).
     """
     masked, same = source == mask, source == target
     kinds = {"masked": masked, "random": ~masked & ~same, "same": same}

@@ -1,16 +1,14 @@
 """The mask plan: every token of a batch gets a depth, and a rate is a threshold on it (numpy and torch, no fairseq).
 
-A masker cuts a row into units, and every unit gets a random key. Sorting the units by key ranks the row's ``n`` maskable
-tokens 0 to n-1; tokens of one unit are neighbours in the ranking. With ``[s, e)`` the ranks of a token's unit, ``r`` its
-own rank and ``v`` uniform in (0, 1], its **depth** is
+A masker cuts a sequence into units. Sorting the units by random keys ranks the ``n`` maskable tokens 0 to n-1; tokens of one
+unit are neighbours. With ``[s, e)`` the ranks of a token's unit, ``r`` its own rank, ``v`` uniform in (0, 1], its **depth** is
 
-- budget ``exact``: ``r + v``, one ``v`` per row: a rate ``x`` takes exactly ``floor(x n + 1 - v)`` tokens, and the unit
-  at the cut is truncated, at its end or at its begin;
-- budget ``whole``: ``s + v (e - s)``, one ``v`` per unit: a unit is taken whole, or not at all.
+- budget ``exact``: ``r + v``, one ``v`` per sequence: a rate ``x`` selects exactly ``floor(x n + 1 - v)`` tokens, and the unit
+  at the cut is truncated, at its end or at its beginning;
+- budget ``whole``: ``s + v (e - s)``, one ``v`` per unit: units are never truncated.
 
-A rate ``x`` selects the tokens of depth at most ``x n``. Either way the expected number selected is ``x n`` exactly, a
-higher rate selects a superset, and nothing but the comparison depends on the rate. So a data worker draws depths without
-knowing the update number, and the training step, which knows it, compares.
+A rate ``x`` selects the tokens of depth at most ``x n``: ``x n`` tokens in expectation, and a higher rate selects a superset.
+Data workers draw depths without knowing the update number; the training step compares them with its rates.
 """
 
 from typing import NamedTuple, Optional, Tuple
@@ -28,12 +26,12 @@ BUDGETS = ("exact", "whole")
 
 
 class Plan(NamedTuple):
-    """What a batch's masks are cut from.
+    """The mask plan of a batch.
 
     Attributes:
         depth: float64 ``[B, T]``; in (0, n] at maskable tokens, infinite elsewhere.
         count: float64 ``[B]``; ``n``, the number of maskable tokens.
-        replacement: int64 ``[B, T]``, what a token becomes where it is corrupted; None where that is always ``<mask>``.
+        replacement: int64 ``[B, T]``, what a corrupted token becomes; None if that is always ``<mask>``.
     """
 
     depth: np.ndarray
@@ -42,14 +40,13 @@ class Plan(NamedTuple):
 
 
 class Planner:
-    """Draws the plan of a padded batch, for all rows at once.
+    """Draw the plans of padded batches.
 
     Args:
-        masker: cuts rows into units.
+        masker: cuts sequences into units.
         budget: ``"exact"``, ``"whole"``, or None for the masker's own default.
-        random_token_prob, leave_unmasked_prob: shares in [0, 1] of the selected units that become random tokens, or
-            stay as they are; their sum is at most 1, the rest becomes ``<mask>``. One draw per unit; the random ids
-            are drawn per token.
+        random_token_prob, leave_unmasked_prob: fractions in [0, 1] of the selected units that become random tokens (one draw
+            per token) or stay as they are; their sum is at most 1, the rest becomes ``<mask>``.
         run_length, run_stdev: ``--mask-multiple-length`` and ``--mask-stdev``.
     """
 
@@ -68,7 +65,7 @@ class Planner:
         self.run_length, self.run_stdev = run_length, run_stdev
 
     def find_units(self, tokens: np.ndarray, draws: RowDraws) -> Tuple[np.ndarray, np.ndarray]:
-        """Where units begin, and which tokens are in units. *Shape:* ``[B, T]`` to two bool ``[B, T]``."""
+        """Find where units begin, and which tokens are in units. *Shape:* ``[B, T]`` to two bool ``[B, T]``."""
         maskable = self.vocabulary.maskable[tokens]
         starts = self.masker.begin_units(tokens, maskable, draws)
         if starts is not maskable:
@@ -78,12 +75,7 @@ class Planner:
         return starts, maskable
 
     def draw(self, tokens: np.ndarray, draws: RowDraws) -> Plan:
-        """Draw the plan.
-
-        Args:
-            tokens: int64 ``[B, T]``, padded on the right, of at most 2^24 columns.
-            draws: keyed draws of these rows.
-        """
+        """Draw the plan of a batch padded on the right. *Shape:* int64 ``[B, T]``, ``T`` at most 2^24."""
         starts, maskable = self.find_units(tokens, draws)
         single = starts is maskable or np.array_equal(starts, maskable)
         ranked = rank_tokens(maskable, draws) if single else rank_units(starts, maskable, draws)
@@ -117,8 +109,8 @@ class Planner:
 
 
 def _rank_inside(ranked: Ranked, shape: Tuple[int, int], row_bits: np.ndarray) -> np.ndarray:
-    """Ranks of all tokens, float64 ``[B, T]``: those of a unit's tokens go up or down the row, as the lowest of the
-    row's bits (``uint64 [B, 1]``) says, so that truncation favours neither the begins of units nor that of the row."""
+    """Rank all tokens, float64 ``[B, T]``. A sequence's lowest bit (of uint64 ``[B, 1]``) decides if ranks rise or fall in its
+    units, so that truncation favours neither their beginnings nor that of the sequence."""
     down = (row_bits & np.uint64(1)).astype(bool)
     flipped = down[ranked.first // shape[1], 0]
     base = ranked.begin + np.where(flipped, ranked.first + ranked.length - 1, -ranked.first)
@@ -131,13 +123,11 @@ def _rank_inside(ranked: Ranked, shape: Tuple[int, int], row_bits: np.ndarray) -
 def select(depth: torch.Tensor, count: torch.Tensor, rates: Rates) -> Tuple[torch.Tensor, torch.Tensor]:
     """Cut a plan at a pair of rates.
 
-    Copy ``c`` of ``K`` takes the depths in ``(c m_corr n, (c + 1) m_corr n]``, so the copies tile the ranking; the last
-    copy's window may run past ``n`` and goes on from depth 0. Predicted is what is corrupted, not in the part that went
-    on, and of depth at most ``m_pred n``. Predicted sets of the copies are disjoint, and inside the corrupted ones.
+    Copy ``c`` of ``K`` corrupts depths in ``(c m_corr n, (c + 1) m_corr n]``; the last window may run past ``n`` and wraps around
+    to depth 0. Predicted are corrupted tokens of depth at most ``m_pred n`` outside the wrapped part: disjoint sets over copies.
 
     Args:
         depth, count: of a :class:`Plan`, as tensors ``[B, T]`` and ``[B]``.
-        rates: what to cut at.
 
     Returns:
         corrupted and predicted, bool ``[B, K, T]``.
@@ -147,9 +137,8 @@ def select(depth: torch.Tensor, count: torch.Tensor, rates: Rates) -> Tuple[torc
     if copies == 1:
         corrupted = (depth <= (count * rates.corruption)[:, None])[:, None, :]
     else:
-        bounds = count[:, None] * torch.tensor(edges, dtype=depth.dtype).to(depth.device)
-        deep = depth[:, None, :]
-        corrupted = (deep > bounds[:, :-1, None]) & (deep <= bounds[:, 1:, None])
+        bounds = (count[:, None] * torch.tensor(edges, dtype=depth.dtype).to(depth.device))[:, :, None]
+        corrupted = (depth[:, None] > bounds[:, :-1]) & (depth[:, None] <= bounds[:, 1:])
     if rates.prediction >= min(edges[-1], 1.0):
         predicted = corrupted
     else:

@@ -1,4 +1,4 @@
-"""Corruption and prediction rates, and their schedules (no fairseq here).
+"""Corruption and prediction rates, and their schedules (no fairseq).
 
 Sources: "Should You Mask 15% in Masked Language Modeling?" (arXiv 2202.08005, section 4) for two rates instead of one;
 "Dynamic Masking Rate Schedules for MLM Pretraining" (arXiv 2305.15096) for the linear schedule.
@@ -32,22 +32,14 @@ class Rates:
         return max(1, math.ceil(min(self.prediction / self.corruption, _MAX_COPIES) - _ROUNDING))
 
 
-def check_rate(option: str, value: float) -> float:
-    """Return the value as a float, or raise :class:`UsageError` unless 0 < value <= 1."""
-    value = float(value)
-    if not 0.0 < value <= 1.0:  # also refuses NaN
-        raise UsageError(f"{option} must lie in (0, 1], got {value:g}")
-    return value
-
-
 @dataclass(frozen=True)
 class RateSchedule:
     """Rates as a function of the number of updates.
 
     Attributes:
-        start: rates at update 0, also used for validation, so that validation losses compare over a whole run.
-        final: rates that are reached at ``max_update``.
-        max_update: length of the linear path; unused (0) where ``start == final``.
+        start: rates at update 0 and in validation, so that validation losses compare over a whole run.
+        final: rates from ``max_update`` on.
+        max_update: length of the linear path; unused (0) if ``start == final``.
     """
 
     start: Rates
@@ -55,21 +47,20 @@ class RateSchedule:
     max_update: int = 0
 
     def at(self, update: int) -> Rates:
-        """Rates at an update number (0 for the first update; past ``max_update`` the final ones)."""
+        """Return the rates at an update number, 0 or more."""
         if self.start == self.final:
             return self.start
         if update >= self.max_update:
             return self.final
         fraction = max(update, 0) / self.max_update
-
-        def move(a: float, b: float) -> float:
-            return a + (b - a) * fraction
-
-        return Rates(move(self.start.corruption, self.final.corruption), move(self.start.prediction, self.final.prediction))
+        return Rates(
+            self.start.corruption + (self.final.corruption - self.start.corruption) * fraction,
+            self.start.prediction + (self.final.prediction - self.start.prediction) * fraction,
+        )
 
     @property
     def max_copies(self) -> int:
-        """The most copies at any update: at an end, since the quotient of two linear functions is monotone."""
+        """The maximal copies at any update, reached at an end: the quotient of two linear functions is monotone."""
         return max(self.start.copies, self.final.copies)
 
 
@@ -87,23 +78,19 @@ def build_schedule(
     Raises:
         UsageError: a rate outside (0, 1], or a schedule without ``--max-update``.
     """
-    options = {
-        "--mask-prob": mask_prob,
-        "--corruption-rate": corruption_rate,
-        "--prediction-rate": prediction_rate,
-        "--mask-prob-final": mask_prob_final,
-        "--corruption-rate-final": corruption_rate_final,
-        "--prediction-rate-final": prediction_rate_final,
-    }
-    given = {name: check_rate(name, value) for name, value in options.items() if value is not None}
-
-    def first(*names: str) -> Optional[float]:
-        return next((given[name] for name in names if name in given), None)
-
-    start = Rates(first("--corruption-rate", "--mask-prob"), first("--prediction-rate", "--mask-prob"))
+    for option, value in (
+        ("--mask-prob", mask_prob),
+        ("--corruption-rate", corruption_rate),
+        ("--prediction-rate", prediction_rate),
+        ("--mask-prob-final", mask_prob_final),
+        ("--corruption-rate-final", corruption_rate_final),
+        ("--prediction-rate-final", prediction_rate_final),
+    ):
+        if value is not None and not 0.0 < value <= 1.0:  # also refuses NaN
+            raise UsageError(f"{option} must lie in (0, 1], got {value:g}")
+    start = Rates(corruption_rate or mask_prob, prediction_rate or mask_prob)
     final = Rates(
-        first("--corruption-rate-final", "--mask-prob-final") or start.corruption,
-        first("--prediction-rate-final", "--mask-prob-final") or start.prediction,
+        corruption_rate_final or mask_prob_final or start.corruption, prediction_rate_final or mask_prob_final or start.prediction
     )
     if final != start and max_update <= 0:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Turning an unmasked sample and its plan into what a masked-LM criterion takes (torch, no fairseq)."""
+"""Mask a collated sample at a pair of rates (torch, no fairseq)."""
 
 from typing import Any, Dict
 
@@ -11,30 +11,25 @@ PLAN_KEY = "mask_plan"
 
 
 def mask_sample(sample: Dict[str, Any], rates: Rates, pad: int, mask: int, include_targets: bool = False) -> Dict[str, Any]:
-    """Mask a collated batch at a pair of rates.
+    """Mask a collated batch at a pair of rates; ``K = rates.copies`` copies of every sequence stand next to each other.
 
     Args:
-        sample: as our dataset collates it: ``net_input.src_tokens`` uncorrupted ``[B, T]``, and ``mask_plan`` with
-            ``depth`` ``[B, T]``, ``count`` ``[B]`` and maybe ``replacement`` ``[B, T]``. It is not changed.
-        rates: corruption and prediction rate; ``K = rates.copies`` copies of every row stand next to each other.
-        pad, mask: ids.
+        sample: of :class:`~fairseq_maskplugins.decoupled_mlm.dataset.MaskPlanDataset`; it is not changed.
+        pad, mask: ids of the target of tokens that are not predicted, and of ``<mask>``.
         include_targets: also give ``net_input.target_tokens`` (``--include-target-tokens``).
 
     Returns:
-        a sample in the format of fairseq's ``masked_lm``, of ``K B`` rows: ``id``, ``net_input`` (``src_tokens``,
-        ``src_lengths``), ``target`` (``pad`` where nothing is predicted), ``nsentences``, ``ntokens``; and besides
-        ``tokens`` (the uncorrupted rows ``[K B, T]``), ``copies`` (``K``), ``maskable`` (bool ``[K B, T]``) and
-        ``corruption_rate``, ``prediction_rate`` (what was asked for).
+        a sample of ``K B`` sequences in the format of fairseq's ``masked_lm``, and besides ``tokens`` (uncorrupted,
+        ``[K B, T]``), ``copies`` (``K``), ``maskable`` (bool ``[K B, T]``), ``corruption_rate`` and ``prediction_rate``.
     """
     plan, net_input = sample[PLAN_KEY], sample["net_input"]
-    rows, copies = net_input["src_tokens"], rates.copies
-    corrupted, predicted = select(plan["depth"], plan["count"], rates)
-    corrupted, predicted = corrupted.flatten(0, 1), predicted.flatten(0, 1)
+    copies = rates.copies
+    corrupted, predicted = (part.flatten(0, 1) for part in select(plan["depth"], plan["count"], rates))
 
     def repeat(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.repeat_interleave(copies, dim=0) if copies > 1 else tensor
 
-    tokens = repeat(rows)
+    tokens = repeat(net_input["src_tokens"])
     if plan.get("replacement") is None:
         source = tokens.masked_fill(corrupted, mask)
     else:

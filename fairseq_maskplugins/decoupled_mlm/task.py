@@ -28,17 +28,13 @@ from .sample import PLAN_KEY, mask_sample
 
 logger = logging.getLogger(__name__)
 
-# in these modes every block may be as long as --tokens-per-sample; in "eos" the option does not bind
-FILLED_MODES = ("none", "complete", "complete_doc")
-
 
 @register_task(TASK_NAME, dataclass=build_config())
 class DecoupledMLMTask(MaskedLMTask):
     """Pretrain a masked language model with a corruption rate and a prediction rate.
 
     Data workers read sequences and draw mask plans; the training and validation steps cut them at the current rates, on the
-    device. Samples have the format of fairseq's ``masked_lm``, plus the entries that
-    :func:`~fairseq_maskplugins.decoupled_mlm.sample.mask_sample` lists.
+    device, with :func:`~fairseq_maskplugins.decoupled_mlm.sample.mask_sample`.
     """
 
     def __init__(self, cfg: Any, dictionary: Dictionary):
@@ -60,9 +56,9 @@ class DecoupledMLMTask(MaskedLMTask):
             )
         self.masker_name = "whole_word" if cfg.mask_whole_words else cfg.masker
         self._planner: Optional[Planner] = None
-        self.embedding_width: Optional[int] = None  # of the model that was built last
-        self.masks_per_row = 1  # as the criterion that was built last says
-        self._iterators: Any = weakref.WeakKeyDictionary()  # of each data set, as long as someone holds it
+        self.embedding_width: Optional[int] = None  # of the last model built
+        self.masks_per_row = 1  # of the last criterion built
+        self._iterators: Any = weakref.WeakKeyDictionary()  # of each data set
 
     @classmethod
     def setup_task(cls, cfg: Any, **unused: Any) -> "DecoupledMLMTask":
@@ -76,13 +72,11 @@ class DecoupledMLMTask(MaskedLMTask):
             if not os.path.isdir(other):
                 raise UsageError(f"the data directory {other!r} of {cfg.data} does not exist")
         path = os.path.join(paths[0], "dict.txt")
-        dictionary = load_dictionary(path, "the data directory must be one that fairseq-preprocess wrote")
-        logger.info(f"dictionary: {len(dictionary)} types")
-        return cls(cfg, dictionary)
+        return cls(cfg, load_dictionary(path, "the data directory must be one that fairseq-preprocess wrote"))
 
     @property
     def planner(self) -> Planner:
-        """The planner, built when data is loaded, so that inference needs no ``--bpe`` files."""
+        """The planner, built with the first data set, so that inference needs no ``--bpe`` files."""
         if self._planner is None:
             cfg = self.cfg
             with naming({"dict.txt": os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")}):
@@ -97,8 +91,7 @@ class DecoupledMLMTask(MaskedLMTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **unused: Any) -> None:
         """Load a split; with several data directories, epoch ``e`` reads directory ``(e - 1) mod N``."""
-        planner = self.planner
-        paths = utils.split_paths(self.cfg.data)
+        planner, paths = self.planner, utils.split_paths(self.cfg.data)
         path = os.path.join(paths[(epoch - 1) % len(paths)], split)
         dataset = self._open(path, split, combine)
         blocks = build_blocks(dataset.sizes, self.cfg.sample_break_mode, self.cfg.tokens_per_sample - 1)
@@ -109,7 +102,7 @@ class DecoupledMLMTask(MaskedLMTask):
         self.datasets[split] = loaded
 
     def _let_go(self, dataset: Optional[MaskPlanDataset]) -> None:
-        """Release a shard that was read; the trainer holds its iterator until the next shard."""
+        """Release the last shard; the trainer still holds its iterator."""
         if dataset is None:
             return
         self.dataset_to_epoch_iter.pop(dataset, None)
@@ -126,7 +119,7 @@ class DecoupledMLMTask(MaskedLMTask):
         cfg = self.cfg
         try:
             dataset = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
-        except Exception as error:  # whatever a damaged file leads to: struct, numpy, OS errors, assertions
+        except Exception as error:  # a damaged file: struct, numpy and OS errors, assertions
             raise UsageError(f"{path}: can't read the data: {type(error).__name__}: {one_line(error)}") from None
         if dataset is None:
             raise UsageError(f"{path}.bin and {path}.idx: no such data set; fairseq-preprocess writes them")
@@ -144,7 +137,7 @@ class DecoupledMLMTask(MaskedLMTask):
         embedding = find_embedding(model, len(self.dictionary))
         self.embedding_width = None if embedding is None else embedding.size(1)
         limit = model.max_positions() if hasattr(model, "max_positions") else None
-        if isinstance(limit, int) and self.cfg.sample_break_mode in FILLED_MODES and self.cfg.tokens_per_sample > limit:
+        if isinstance(limit, int) and self.cfg.sample_break_mode != "eos" and self.cfg.tokens_per_sample > limit:
             raise UsageError(
                 f"--tokens-per-sample must be at most the model's --max-positions, {limit}, got {self.cfg.tokens_per_sample}"
             )
@@ -168,37 +161,32 @@ class DecoupledMLMTask(MaskedLMTask):
         return masked
 
     def train_step(
-        self,
-        sample: Dict[str, Any],
-        model: torch.nn.Module,
-        criterion: Any,
-        optimizer: Any,
-        update_num: int,
-        ignore_grad: bool = False,
+        self, sample: Dict[str, Any], model: torch.nn.Module, criterion: Any, optimizer: Any, update_num: int, **options: Any
     ) -> Any:
         rates = self.schedule.at(update_num)
         if getattr(criterion, "chooses_masks", False):
-            sample = {**sample, "rates": rates, "update_num": update_num}  # it ranks the tokens, and calls mask_batch
+            sample = {**sample, "rates": rates, "update_num": update_num}  # it calls mask_batch
         else:
             sample = self.mask_batch(sample, rates)
-        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        return super().train_step(sample, model, criterion, optimizer, update_num, **options)
 
     def valid_step(self, sample: Dict[str, Any], model: torch.nn.Module, criterion: Any, **kwargs: Any) -> Any:
-        """Validate at the rates of update 0. Validation data stays at epoch 1, so its masks never change."""
+        """Validate at the rates of update 0, with the same masks in every epoch."""
         return super().valid_step(self.mask_batch(sample, self.schedule.start), model, criterion, **kwargs)
 
 
 def find_embedding(model: torch.nn.Module, size: int) -> Optional[torch.Tensor]:
-    """The model's token embeddings ``[V, C]``: the first table of ``size`` rows, or None."""
-    tables = (m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding) and m.num_embeddings == size)
-    return next(tables, None)
+    """Return the model's token embeddings ``[V, C]``: the first table of ``size`` rows, or None."""
+    modules = (m for m in model.modules() if isinstance(m, torch.nn.Embedding))
+    return next((m.weight for m in modules if m.num_embeddings == size), None)
 
 
 def check_model(model: torch.nn.Module, cfg: Any) -> None:
-    """Refuse architectures that are not masked language models: criterions ask for logits at chosen positions."""
-    takes = inspect.signature(model.forward).parameters.values()
-    chosen = any(p.name == "masked_tokens" or p.kind == p.VAR_KEYWORD for p in takes)
-    if not chosen or isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
+    """Refuse architectures that are not masked language models."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    if not any(p.name == "masked_tokens" or p.kind == p.VAR_KEYWORD for p in parameters) or isinstance(
+        model, (FairseqLanguageModel, FairseqEncoderDecoderModel)
+    ):
         raise UsageError(
             f"--arch must be a masked language model (roberta_base and its like): {getattr(cfg, 'arch', cfg)} does not "
             "take the positions to predict"
