@@ -13,7 +13,7 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from fairseq_maskplugins.correct_embeddings.checkpoint import choose_rows, correct_checkpoint  # noqa: E402
-from fairseq_maskplugins.correct_embeddings.correct import Shares  # noqa: E402
+from fairseq_maskplugins.correct_embeddings.correct import ReplacementRates  # noqa: E402
 
 
 def timed(function):
@@ -38,7 +38,7 @@ def main():
         state, reading = timed(lambda: torch.load(path, map_location="cpu"))
         size = os.path.getsize(path) / 2**20
     rows = choose_rows(args.rows, args.rows - 1)
-    report, correcting = timed(lambda: correct_checkpoint(state, Shares(0.15, 0.1, 0.1), args.rows - 1, rows))
+    report, correcting = timed(lambda: correct_checkpoint(state, ReplacementRates(0.15, 0.1, 0.1), args.rows - 1, rows))
     print(f"{report.rows} rows of {args.width}, file of {size:.0f} MiB, {torch.get_num_threads()} threads")
     print("| write | read | correct |\n|---|---|---|")
     print(f"| {writing:.2f} s | {reading:.2f} s | {correcting:.2f} s |")

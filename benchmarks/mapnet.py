@@ -20,7 +20,7 @@ from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
 from fairseq_maskplugins.mapnet.criterion import MapNetCriterionConfig
 from fairseq_maskplugins.maskers import MaskerConfig, UniformMasker
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 from fairseq_maskplugins.vocabulary import Vocabulary
 
 
@@ -42,7 +42,7 @@ class MaskingTask(Task):
 
 def make_sample(task, rows, length, device):
     tokens = make_rows(task, rows, length, device)
-    plan = task.planner.draw(tokens.cpu().numpy(), RowDraws(1, 1, np.arange(rows)))
+    plan = task.planner.draw(tokens.cpu().numpy(), SequenceDraws(1, 1, np.arange(rows)))
     plan = {name: None if value is None else torch.from_numpy(value).to(device) for name, value in plan._asdict().items()}
     lengths = torch.full((rows,), length, device=device)
     ids = torch.arange(rows, device=device)

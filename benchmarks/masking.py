@@ -153,9 +153,9 @@ def measure(kind, folder, dictionary, length):
     lengths = torch.full((BATCH,), length)
 
     def our_masking(batch):
-        from fairseq_maskplugins.rng import RowDraws
+        from fairseq_maskplugins.rng import SequenceDraws
 
-        plan = planner.draw(tokens[batch], RowDraws(1, 1, batch))
+        plan = planner.draw(tokens[batch], SequenceDraws(1, 1, batch))
         parts = {name: torch.from_numpy(value) for name, value in plan._asdict().items()}
         sample = {"id": torch.from_numpy(batch), "nsentences": BATCH, "ntokens": per_batch, "mask_plan": parts}
         sample["net_input"] = {"src_tokens": torch.from_numpy(tokens[batch]), "src_lengths": lengths}

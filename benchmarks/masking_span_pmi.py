@@ -40,9 +40,9 @@ from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary  # noq
 from fairseq_maskplugins.decoupled_mlm.plan import Planner  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.rates import Rates  # noqa: E402
 from fairseq_maskplugins.decoupled_mlm.sample import mask_sample  # noqa: E402
-from fairseq_maskplugins.maskers import build_masker, span_law  # noqa: E402
+from fairseq_maskplugins.maskers import build_masker, span_length_distribution  # noqa: E402
 from fairseq_maskplugins.maskers.pmi_vocab import load_phrases  # noqa: E402
-from fairseq_maskplugins.rng import RowDraws  # noqa: E402
+from fairseq_maskplugins.rng import SequenceDraws  # noqa: E402
 
 BATCH, RATE = 256, 0.4
 
@@ -117,7 +117,7 @@ def our_masking(planner, tokens):
 
     def run(batch):
         rows = tokens[batch]
-        plan = planner.draw(rows, RowDraws(1, 1, batch))
+        plan = planner.draw(rows, SequenceDraws(1, 1, batch))
         parts = {name: None if v is None else torch.from_numpy(v) for name, v in plan._asdict().items()}
         sample = {"id": torch.from_numpy(batch), "nsentences": BATCH, "ntokens": rows.size, "mask_plan": parts}
         sample["net_input"] = {"src_tokens": torch.from_numpy(rows), "src_lengths": lengths}
@@ -184,7 +184,7 @@ def main():
         )
         by_token = Namespace(**{**vars(options), "span_unit": "token"})
         span, pmi = build_masker("span", options, vocabulary), build_masker("pmi", options, vocabulary)
-        law, budget = span_law(0.2, 10).tolist(), round(RATE * (args.length - 1))
+        law, budget = span_length_distribution(0.2, 10).tolist(), round(RATE * (args.length - 1))
         tuples = {tuple(phrase.split()) for phrase in listed}
         lists = [row.tolist() for row in tokens]
         joined = [words_of(row[1:], symbols)[0] for row in lists]
@@ -195,7 +195,7 @@ def main():
             return lambda b: spanbert([lists[i] for i in b], begins, budget, make_draws(law, numpy), mask, pad)
 
         def units(masker):
-            return lambda b: masker.begin_units(tokens[b], maskable[tokens[b]], RowDraws(1, 1, b))
+            return lambda b: masker.begin_units(tokens[b], maskable[tokens[b]], SequenceDraws(1, 1, b))
 
         runs = {
             "fairseq masked_lm, uniform, data set to batch": fairseq_pipeline(folder, dictionary, tokens),

@@ -32,7 +32,7 @@ from fairseq_maskplugins.maskers import (  # noqa: E402
     UniformMasker,
     WholeWordMasker,
 )
-from fairseq_maskplugins.rng import RowDraws  # noqa: E402
+from fairseq_maskplugins.rng import SequenceDraws  # noqa: E402
 from fairseq_maskplugins.vocabulary import Vocabulary  # noqa: E402
 
 SENTENCES = (
@@ -83,7 +83,7 @@ class Drawing:
 
     def add(self, masker: Masker, rates: Rates, name: str, note: str, budget: Optional[str] = None) -> None:
         """A row at these rates: a line for each sentence of each copy."""
-        planner, draws = Planner(masker, budget), RowDraws(SEED, 1, np.array([ROW]))
+        planner, draws = Planner(masker, budget), SequenceDraws(SEED, 1, np.array([ROW]))
         starts = planner.find_units(self.tokens[None], draws)[0][0]
         plan = planner.draw(self.tokens[None], draws)
         corrupted, predicted = select(torch.from_numpy(plan.depth), torch.from_numpy(plan.count), rates)

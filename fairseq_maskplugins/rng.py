@@ -112,7 +112,7 @@ def to_uniform(z: np.ndarray) -> np.ndarray:
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-class RowDraws:
+class SequenceDraws:
     """The draws of a batch of sequences, keyed by seed, epoch (any integers) and sample ids, integers ``[B]``."""
 
     def __init__(self, seed: int, epoch: int, ids: np.ndarray):

@@ -36,7 +36,7 @@ def row_keys(words: Tuple[int, ...], ids: torch.Tensor, stream: str) -> Tuple[to
 
 
 def row_bits(words: Tuple[int, ...], ids: torch.Tensor, stream: str, length: int) -> torch.Tensor:
-    """The bits of ``rng.RowDraws(...).bits(stream, length)`` for a key of these words. *Shape:* int64 ``[B, length]``."""
+    """The bits of ``rng.SequenceDraws(...).bits(stream, length)`` for a key of these words. *Shape:* int64 ``[B, length]``."""
     a, b = row_keys(words, ids, stream)
     z = a[:, None] + torch.arange(1, length + 1, device=ids.device) * _GOLDEN
     z = (z ^ _shift(z, 30)) * _M1 ^ b[:, None]

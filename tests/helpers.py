@@ -6,7 +6,7 @@ import torch
 from fairseq_maskplugins.decoupled_mlm.plan import Planner, select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.maskers import MASKERS, build_masker
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 from fairseq_maskplugins.vocabulary import Vocabulary
 
 BOS, PAD, EOS, UNK = 0, 1, 2, 3
@@ -63,7 +63,7 @@ def make_planner(masker, vocabulary, budget=None, options=None, **kwargs):
 
 
 def draw_plan(planner, tokens, seed=1, epoch=1, ids=None):
-    return planner.draw(tokens, RowDraws(seed, epoch, np.arange(len(tokens)) if ids is None else ids))
+    return planner.draw(tokens, SequenceDraws(seed, epoch, np.arange(len(tokens)) if ids is None else ids))
 
 
 def cut(plan, corruption, prediction):

@@ -4,7 +4,7 @@ import numpy as np
 from helpers import BOS, EOS, NSPECIAL, PAD, make_planner, make_vocabulary
 from reference.plan_reference import units_of
 
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 
 
 class Pieces:
@@ -36,7 +36,7 @@ def make(tmp_path, pieces, phrases, **options):
 def units(planner, pieces, text, seed=1):
     """Units of a text as joined pieces: ``["▁New▁York", "▁is"]``."""
     tokens = pieces.rows(text)
-    starts, maskable = planner.find_units(tokens, RowDraws(seed, 1, np.arange(1)))
+    starts, maskable = planner.find_units(tokens, SequenceDraws(seed, 1, np.arange(1)))
     names = {NSPECIAL + i: s for i, s in enumerate(pieces.symbols)}
     return ["".join(names[tokens[0, p]] for p in unit) for unit in units_of(starts[0], maskable[0])]
 

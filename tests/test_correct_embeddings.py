@@ -13,7 +13,8 @@ from tiny_roberta import build, make_dictionary, make_rows
 from fairseq_maskplugins.checkpoints import read_checkpoint
 from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.correct_embeddings.checkpoint import correct_checkpoint, shares_of
-from fairseq_maskplugins.correct_embeddings.correct import Shares, correct
+from fairseq_maskplugins.correct_embeddings.correct import ReplacementRates as Rates
+from fairseq_maskplugins.correct_embeddings.correct import correct
 from fairseq_maskplugins.errors import UsageError
 
 EMBEDDING, HEAD = "encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"
@@ -31,7 +32,7 @@ def run(*arguments):
     assert main(["correct-embeddings", *map(str, arguments)]) == 0
 
 
-@pytest.mark.parametrize("shares", [Shares(0.15, 0.1, 0.1), Shares(0.4), Shares(1.0, 0.5, 0.25), Shares(0.0, 0.1, 0.1)])
+@pytest.mark.parametrize("shares", [Rates(0.15, 0.1, 0.1), Rates(0.4), Rates(1.0, 0.5, 0.25), Rates(0.0, 0.1, 0.1)])
 def test_formula_against_a_loop(shares):
     weight = torch.randn(9, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     rows = torch.tensor([True, False, False, True, True, True, True, True, False])
@@ -107,7 +108,7 @@ def test_models_load_the_result(arch, tied):
     source = build(arch, dictionary, seed=2).eval()
     state = dict(model=copy.deepcopy(source.state_dict()), args=source.args)
     rows = torch.ones(len(dictionary), dtype=torch.bool)
-    correct_checkpoint(state, Shares(0.4), len(dictionary) - 1, rows, head="follow" if tied else "untie")
+    correct_checkpoint(state, Rates(0.4), len(dictionary) - 1, rows, head="follow" if tied else "untie")
     new = state["model"][EMBEDDING].clone()
     assert (
         not torch.equal(new, source.state_dict()[EMBEDDING]) and getattr(source.args, "untie_weights_roberta", False) is not tied
@@ -127,7 +128,7 @@ def test_heads_of_their_own_stay():
         state = dict(model=copy.deepcopy(model.state_dict()))
         before = state["model"][HEAD].clone()
         rows = torch.ones(len(dictionary), dtype=torch.bool)
-        report = correct_checkpoint(state, Shares(0.4), 5, rows, head=head)
+        report = correct_checkpoint(state, Rates(0.4), 5, rows, head=head)
         assert torch.equal(state["model"][HEAD], before) and report.head == "untied before, unchanged"
 
 

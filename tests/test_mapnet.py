@@ -9,7 +9,7 @@ from reference import mapnet_reference as reference
 
 from fairseq_maskplugins.mapnet.preference import compare_masks
 from fairseq_maskplugins.mapnet.proposal import draw_pair, entropy_share, log_inclusion, propose, weigh
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 from fairseq_maskplugins.rng_device import row_bits, row_uniform
 
 Q = [0.45, 0.25, 0.15, 0.1, 0.05]
@@ -19,7 +19,7 @@ F = [2.0, -1.0, 0.5, 3.0, 7.0]  # any quantity of the position alone
 def test_device_draws_are_the_same_bits():
     ids = np.array([0, 1, 5, 2**40, -3])
     for seed, update in ((1, 0), (-7, 12), (2**63 + 5, 10**12)):
-        expected = RowDraws(seed, update, ids).bits("mapnet-0", 33)
+        expected = SequenceDraws(seed, update, ids).bits("mapnet-0", 33)
         found = row_bits((seed, update), torch.from_numpy(ids), "mapnet-0", 33)
         assert (found.numpy().view(np.uint64) == expected).all()
     u = row_uniform((1, 2), torch.arange(500), "x", 400)

@@ -91,4 +91,4 @@ def test_user_dir_by_name_from_any_folder(installed, corpus, tmp_path):
 def test_commands_of_the_installed_package(installed, corpus, tmp_path):
     tool = installed.parent / "maskplugins"
     assert "fairseq" in call([tool, "doctor"], cwd=tmp_path)
-    assert "row 0: " in call([tool, "show-masks", corpus / "bin", "--rows", "1"], cwd=tmp_path)
+    assert "sequence 0: " in call([tool, "show-masks", corpus / "bin", "--rows", "1"], cwd=tmp_path)

@@ -10,7 +10,7 @@ from reference import plan_reference as reference
 
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
-from fairseq_maskplugins.rng import GOLDEN, RowDraws, mix, to_uniform
+from fairseq_maskplugins.rng import GOLDEN, SequenceDraws, mix, to_uniform
 from fairseq_maskplugins.vocabulary import is_padding_word
 
 VOCABULARY = make_vocabulary()
@@ -24,7 +24,7 @@ LENGTHS = [0, 1, 2, 5, 17, 64, 3, 40]
 def test_equals_the_reference(masker, budget, pair):
     tokens = make_rows(LENGTHS * 3, VOCABULARY, eos_every=11)
     planner = make_planner(masker, VOCABULARY, budget)
-    draws = RowDraws(5, 2, np.arange(len(tokens)))
+    draws = SequenceDraws(5, 2, np.arange(len(tokens)))
     plan = planner.draw(tokens, draws)
     corrupted, predicted = cut(plan, *pair)
     starts, maskable = planner.find_units(tokens, draws)
@@ -93,7 +93,7 @@ def test_whole_never_splits_a_unit(rate):
     planner = make_planner("whole_word", VOCABULARY)
     plan = draw_plan(planner, tokens)
     corrupted = cut(plan, rate, rate)[0][:, 0]
-    starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(200)))
+    starts, maskable = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(200)))
     for row in range(len(tokens)):
         for unit in reference.units_of(starts[row], maskable[row]):
             assert len(set(corrupted[row, unit])) == 1
@@ -161,7 +161,7 @@ def test_replacement_shares_and_kinds():
     tokens = make_rows([40] * 3000, VOCABULARY)
     planner = make_planner("whole_word", VOCABULARY, random_token_prob=0.1, leave_unmasked_prob=0.1)
     plan = draw_plan(planner, tokens)
-    starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(len(tokens))))
+    starts, maskable = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(len(tokens))))
     is_mask, same = plan.replacement == VOCABULARY.mask, plan.replacement == tokens
     units = starts.sum()
     error = 4.5 * np.sqrt(0.1 * 0.9 / units)

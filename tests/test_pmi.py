@@ -14,7 +14,7 @@ from fairseq_maskplugins.decoupled_mlm.plan import select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.maskers.phrase_hash import cut_punctuation, hash_bytes, hash_phrases, mix_word
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_rows_do_not_join(tmp_path, city):
     planner = make(tmp_path, city, ["new york", "york city"])
     tokens = np.array([city.row("▁we ▁we ▁New")[1:], city.row("▁York ▁Ci ty")[1:]])
     for seed in range(10):
-        starts = planner.find_units(tokens, RowDraws(seed, 1, np.arange(2)))[0]
+        starts = planner.find_units(tokens, SequenceDraws(seed, 1, np.arange(2)))[0]
         assert starts.tolist() == [[True, True, True], [True, False, False]]
 
 
@@ -126,7 +126,7 @@ def test_overlaps_are_settled_half_and_half(tmp_path, city):
     what the loser leaves is a word."""
     planner = make(tmp_path, city, ["new york", "york city"])
     tokens = np.repeat(city.rows("▁we ▁New ▁York ▁Ci ty"), 20000, axis=0)
-    starts = planner.find_units(tokens, RowDraws(1, 1, np.arange(20000)))[0]
+    starts = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(20000)))[0]
     first = (starts[:, 1:6] == [True, True, False, True, False]).all(axis=1)
     second = (starts[:, 1:6] == [True, True, True, False, False]).all(axis=1)
     assert (first | second).all()
@@ -137,7 +137,7 @@ def test_a_chain_of_three(tmp_path, city):
     """A overlaps B, B overlaps C: B wins if it is asked first, a third of the time; else A and C both do."""
     planner = make(tmp_path, city, ["we new york", "york city", "city like we"])
     tokens = np.repeat(city.rows("▁we ▁New ▁York ▁Ci ty ▁like ▁we"), 20000, axis=0)
-    starts = planner.find_units(tokens, RowDraws(1, 1, np.arange(20000)))[0]
+    starts = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(20000)))[0]
     middle = starts[:, 1:8].sum(axis=1) == 5  # we, new, york-city, like, we
     outer = starts[:, 1:8].sum(axis=1) == 3 - 1  # we-new-york, city-like-we
     assert (middle | outer).all()
@@ -159,7 +159,7 @@ def test_equals_the_reference(tmp_path_factory, texts, phrases, seed):
     lines = [" ".join(phrase) for phrase in phrases]
     planner = make(tmp_path_factory.mktemp("list"), pieces, lines)
     tokens = pieces.rows(*(" ".join(text) for text in texts))
-    draws = RowDraws(seed, 1, np.arange(len(tokens)))
+    draws = SequenceDraws(seed, 1, np.arange(len(tokens)))
     starts, maskable = planner.find_units(tokens, draws)
     chance = draws.uniform("pmi-overlap", tokens.shape[1])
     table = reference.read_list(lines)
@@ -176,7 +176,7 @@ def test_whole_budget_never_splits_a_phrase_and_meets_the_rate(tmp_path, city, r
     tokens = np.repeat(city.rows(text), 8000, axis=0)
     plan = draw_plan(planner, tokens)
     chosen = select(torch.from_numpy(plan.depth), torch.from_numpy(plan.count), Rates(rate, rate))[0][:, 0].numpy()
-    starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(8000)))
+    starts, maskable = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(8000)))
     assert (starts == starts[0]).all()  # nothing overlaps in this text
     for unit in units_of(starts[0], maskable[0]):
         assert (chosen[:, unit] == chosen[:, unit[:1]]).all()

@@ -15,7 +15,7 @@ from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.pieces import read_piece
 from fairseq_maskplugins.pmi_build import build_list, write_list
 from fairseq_maskplugins.pmi_build.words import WordSplitter
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 
 NAME = "北京大学"
 OTHERS = "我你他看去来说听写走"
@@ -49,7 +49,7 @@ def dictionary_of(symbols):
 
 def units(planner, dictionary, symbols):
     tokens = np.array([[dictionary.bos(), *map(dictionary.index, symbols), dictionary.eos()]])
-    starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(1)))
+    starts, maskable = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(1)))
     return ["".join(dictionary[tokens[0, place]] for place in unit) for unit in units_of(starts[0], maskable[0])]
 
 

@@ -13,7 +13,7 @@ import pytest
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.maskers import pmi_vocab
 from fairseq_maskplugins.maskers.phrase_hash import hash_phrases
-from fairseq_maskplugins.maskers.phrase_list import LONGEST, parse_phrases
+from fairseq_maskplugins.maskers.phrase_list import MAX_WORDS, parse_phrases
 from fairseq_maskplugins.maskers.pmi_vocab import build_table, load_phrases
 
 PHRASES = ["new york", "new york city", "of the"]
@@ -59,7 +59,7 @@ def test_what_is_read(tmp_path, home, text, compress):
         ("new york\t3\nof the\thigh\t4\n", "line 2 has the score 'high', which is not a number"),
         ("new york\t3\t4.5\n", "line 1 has the count '4.5', which is not an integer"),
         ("new york\t3\t4\t5\n", "line 1 has 4 fields"),
-        ("new york\n" + "a " * (LONGEST + 1) + "\n", f"line 2 has a phrase of {LONGEST + 1} words"),
+        ("new york\n" + "a " * (MAX_WORDS + 1) + "\n", f"line 2 has a phrase of {MAX_WORDS + 1} words"),
         ("new\x00york\n", "line 1 holds control characters"),
         (b"new york\ncaf\xe9 noir\n", "line 2 is not UTF-8"),
         ("", "the list of phrases is empty"),

@@ -20,7 +20,7 @@ from fairseq_maskplugins.pmi_build import stats
 from fairseq_maskplugins.pmi_build.build import build_list, write_list
 from fairseq_maskplugins.pmi_build.rows import Word, number_words, read_words, split_rows
 from fairseq_maskplugins.pmi_build.words import WordSplitter
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 from fairseq_maskplugins.vocabulary import Vocabulary
 
 
@@ -52,7 +52,7 @@ def test_masked_phrases_are_counted_as_by_loops():
     planner, ids, rates = (Planner(build_masker("uniform", None, vocabulary)), np.arange(len(tokens)), [0.2, 0.5, 0.9, 1.0])
     expected = [0] * len(rates)
     for epoch in (1, 2, 3):
-        plan = planner.draw(tokens, RowDraws(8, epoch, ids))
+        plan = planner.draw(tokens, SequenceDraws(8, epoch, ids))
         for one in found:
             for i, rate in enumerate(rates):
                 limit = rate * plan.count[one.row]

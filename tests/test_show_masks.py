@@ -91,7 +91,7 @@ def test_rows_and_rates_are_printed(corpus, capsys):
     out = capsys.readouterr().out
     assert "\033" not in out  # not a terminal
     text = " ".join((corpus / "valid.txt").read_text().split())
-    rows = re.findall(r"^row \d+: (.*)$", out, flags=re.M)
+    rows = re.findall(r"^sequence \d+: (.*)$", out, flags=re.M)
     shown = " ".join(re.sub(r"[\[\]()▁]|</?s>", "", row) for row in rows)
     assert len(rows) == 30
     assert "".join(shown.split()) in "".join(text.split())
@@ -104,7 +104,7 @@ def test_rows_and_rates_are_printed(corpus, capsys):
 def test_copies_and_symbols_without_a_tokenizer(corpus, capsys):
     assert show(corpus, "--masker span --span-unit token --corruption-rate 0.2 --prediction-rate 0.5", "--rows", 1) == 0
     out = capsys.readouterr().out
-    assert "row 0, copy 3 of 3: <s>" in out and "]-" in out
+    assert "sequence 0, copy 3 of 3: <s>" in out and "]-" in out
     assert re.search(r"prediction rate  asked 0.5000  selected 0\.(49|50)", out)
 
 
@@ -188,7 +188,7 @@ def test_phrases_in_byte_level_bpe(tmp_path, capsys):
     options = "--bpe gpt2 --gpt2-encoder-json {corpus}/encoder.json --gpt2-vocab-bpe {corpus}/vocab.bpe --mask-prob 1.0"
     options += " --masker pmi --pmi-vocab {corpus}/list --sample-break-mode eos --split train"
     assert show(tmp_path, options, "--rows", 2) == 0
-    rows = re.findall(r"^row \d+: (.*)$", capsys.readouterr().out, flags=re.M)
+    rows = re.findall(r"^sequence \d+: (.*)$", capsys.readouterr().out, flags=re.M)
     plain = [row.encode().decode("unicode_escape").encode("latin-1").decode() for row in rows]
     assert plain[0] == "<s> [New york] [is] [é à] [côté] </s>"
     assert plain[1] == "<s> [in] [new York][,] [café noir] [ÉTÉ] </s>"
@@ -216,7 +216,7 @@ def test_proposal_of_a_checkpoint(corpus, tmp_path, capsys):
     page = tmp_path / "page.html"
     more = ["--rows", 2, "--measure", 2, "--checkpoint", tmp_path / "checkpoint_last.pt", "--html", page]
     assert show(corpus, OPTIONS, *more) == 0
-    weights = [float(w) for w in re.findall(r":(\d+\.\d)", capsys.readouterr().out.split("proposal for row")[1])]
+    weights = [float(w) for w in re.findall(r":(\d+\.\d)", capsys.readouterr().out.split("proposal for sequence")[1])]
     assert len(weights) > 5 and 0.8 < sum(weights) / len(weights) < 1.2
     text = page.read_text(encoding="utf-8")
     assert "What MAP-Net would mask" in text and text.count("times as often as uniformly") >= 2 * len(weights)

@@ -13,8 +13,8 @@ from scipy import stats
 from fairseq_maskplugins.decoupled_mlm.plan import select
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
-from fairseq_maskplugins.maskers.span import _Sampler, first_run_law, span_law
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.maskers.span import _Sampler, first_run_distribution, span_length_distribution
+from fairseq_maskplugins.rng import SequenceDraws
 
 VOCABULARY = make_vocabulary()
 TOKEN = {"span_unit": "token"}
@@ -26,21 +26,21 @@ def cut(plan, rate):
 
 
 def unit_starts(planner, tokens, seed=1):
-    return planner.find_units(tokens, RowDraws(seed, 1, np.arange(len(tokens))))[0]
+    return planner.find_units(tokens, SequenceDraws(seed, 1, np.arange(len(tokens))))[0]
 
 
 def test_the_law_is_spanberts():
     """p = 0.2, at most 10: mean 3.80, as the paper gives it; the ends of the interval of p are uniform and constant."""
-    law = span_law(0.2, 10)
+    law = span_length_distribution(0.2, 10)
     assert np.allclose(law, reference.law(0.2, 10))
     assert round(float(law @ np.arange(1, 11)), 2) == 3.80
-    assert np.allclose(span_law(0.0, 4), 0.25)
-    assert span_law(1.0, 3).tolist() == [1, 0, 0]
+    assert np.allclose(span_length_distribution(0.0, 4), 0.25)
+    assert span_length_distribution(1.0, 3).tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize("p, longest", [(0.2, 10), (0.0, 10), (1.0, 5), (0.2, 1), (0.9, 40), (0.0, 4096)])
 def test_lengths_are_those_of_a_search(p, longest):
-    law = span_law(p, longest)
+    law = span_length_distribution(p, longest)
     cuts = np.cumsum(law)[:-1]
     steps = np.arange(4096) / 4096
     u = np.concatenate([np.random.default_rng(1).random(20_000), cuts, np.nextafter(cuts, 0), steps, [1 - 2.0**-53]])
@@ -50,7 +50,7 @@ def test_lengths_are_those_of_a_search(p, longest):
 
 def test_the_first_runs_law_by_hand():
     """Lengths 1 and 3, half and half, mean 2: P(L >= 1, 2, 3) = 1, 1/2, 1/2."""
-    assert first_run_law(np.array([0.5, 0.0, 0.5])).tolist() == [0.5, 0.25, 0.25]
+    assert first_run_distribution(np.array([0.5, 0.0, 0.5])).tolist() == [0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("p, longest", [(0.2, 10), (0.5, 3), (0.0, 4), (1.0, 5), (0.2, 1), (0.01, 60)])
@@ -60,7 +60,7 @@ def test_equals_the_reference(p, longest, unit, eos_every):
     tokens = make_rows([0, 1, 2, 3, 17, 40, 64, 5] * 4, VOCABULARY, eos_every=eos_every)
     options = {"span_geometric_p": p, "span_max_length": longest, "span_unit": unit}
     planner = make_planner("span", VOCABULARY, options=options)
-    draws = RowDraws(1, 1, np.arange(len(tokens)))
+    draws = SequenceDraws(1, 1, np.arange(len(tokens)))
     starts, maskable = planner.find_units(tokens, draws)
     u = draws.uniform("span-length", tokens.shape[1])
     begins = VOCABULARY.find_word_begins()
@@ -80,7 +80,7 @@ def test_run_lengths_follow_the_law(unit):
     lengths = np.concatenate([np.diff(np.flatnonzero(row)[1:7]) for row in starts])
     observed = np.bincount(lengths, minlength=11)[1:]
     assert observed.sum() == len(lengths) == 10_000
-    assert stats.chisquare(observed, span_law(0.2, 10) * len(lengths)).pvalue > LIMIT
+    assert stats.chisquare(observed, span_length_distribution(0.2, 10) * len(lengths)).pvalue > LIMIT
     # the test has the power to tell the law from one that is clipped instead of renormalised
     clipped = 0.8 ** np.arange(10) * 0.2
     clipped[-1] += 1 - clipped.sum()
@@ -94,21 +94,21 @@ def test_selected_spans_follow_the_law():
     tokens = make_rows([400] * 300, VOCABULARY)
     planner = make_planner("span", VOCABULARY, options=TOKEN)
     plan = draw_plan(planner, tokens)
-    starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(len(tokens))))
+    starts, maskable = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(len(tokens))))
     chosen = cut(plan, 0.15)
     lengths = [
         len(unit) for row in range(len(tokens)) for unit in units_of(starts[row], maskable[row])[1:-1] if chosen[row, unit].any()
     ]
     observed = np.bincount(lengths, minlength=11)[1:]
     assert observed.sum() > 4000
-    assert stats.chisquare(observed, span_law(0.2, 10) * observed.sum()).pvalue > LIMIT
+    assert stats.chisquare(observed, span_length_distribution(0.2, 10) * observed.sum()).pvalue > LIMIT
 
 
 def test_runs_begin_anywhere_alike():
     """A run begins at each position after the first with probability 1 / 3.80: the tiling has no origin."""
     tokens = make_rows([40] * 20000, VOCABULARY)
     share = unit_starts(make_planner("span", VOCABULARY, options=TOKEN), tokens)[:, 2:41].mean(axis=0)
-    expected = 1 / float(span_law(0.2, 10) @ np.arange(1, 11))
+    expected = 1 / float(span_length_distribution(0.2, 10) @ np.arange(1, 11))
     assert np.abs(share - expected).max() < 4.5 * np.sqrt(expected * (1 - expected) / len(tokens))
 
 
@@ -123,7 +123,7 @@ def test_edge_effect_is_the_computed_one():
     masker = planner.masker
     cumulative = np.cumsum([float(q) for q in law])
     masker.draw_length.cumulative = cumulative[:-1]
-    masker.draw_first.cumulative = np.cumsum(first_run_law(np.array([0.5, 0.25, 0.25])))[:-1]
+    masker.draw_first.cumulative = np.cumsum(first_run_distribution(np.array([0.5, 0.25, 0.25])))[:-1]
     share = cut(draw_plan(planner, tokens), 3 / 7 + 1e-12)[:, 1:8].mean(axis=0)
     for measured, expected in zip(share, exact):
         assert abs(measured - expected) < 4.5 * (expected * (1 - expected) / len(tokens)) ** 0.5
@@ -155,7 +155,7 @@ def test_high_rates_take_no_longer():
     """A thousand rows of 128 at 0.95 are masked: a masker that redraws until spans fit would not come back. A bound on
     the number of draws, not on the clock: runs needed at most are the row's tokens."""
     calls = []
-    draws = RowDraws(1, 1, np.arange(1000))
+    draws = SequenceDraws(1, 1, np.arange(1000))
     uniform = draws.uniform
     draws.uniform = lambda stream, length: calls.append((stream, length)) or uniform(stream, length)
     planner = make_planner("span", VOCABULARY, options={**TOKEN, "span_geometric_p": 0.9})
@@ -182,7 +182,7 @@ def test_no_draw_is_missing_where_runs_are_short():
     planner.masker.mean *= 10
     tokens = make_rows([60] * 40, VOCABULARY)
     asked = []
-    draws = RowDraws(1, 1, np.arange(len(tokens)))
+    draws = SequenceDraws(1, 1, np.arange(len(tokens)))
     uniform = draws.uniform
     draws.uniform = lambda stream, length: asked.append(length) or uniform(stream, length)
     starts, _ = planner.find_units(tokens, draws)

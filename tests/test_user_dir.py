@@ -105,7 +105,7 @@ def test_commands_know_a_users_own_masker(corpus):
     command = [sys.executable, "-m", "fairseq_maskplugins.cli", "show-masks", str(corpus / "bin")]
     options = ["--masker", "every_nth", "--every-nth", "3", "--rows", "1", "--user-dir"]
     done = harness.run([*command, *options, str(example)], check=True)
-    assert "row 0: " in done.stdout
+    assert "sequence 0: " in done.stdout
     done = harness.run([*command, *options, "nowhere"])
     assert done.returncode == 1 and done.stdout.strip().startswith(
         "fairseq_maskplugins: --user-dir nowhere: can't import it: FileNotFoundError"

@@ -13,9 +13,9 @@ from fairseq_maskplugins.cli import main
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.errors import UsageError
 from fairseq_maskplugins.mapnet.proposal import draw_pair, log_inclusion, propose, weigh
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 from fairseq_maskplugins.variance.gradients import _masking
-from fairseq_maskplugins.variance.moments import decompose, student, summarise
+from fairseq_maskplugins.variance.moments import decompose, summarise, t_quantile
 
 ROWS, OUTCOMES, WIDTH = 7, 5, 6
 
@@ -40,7 +40,7 @@ def exact_terms(g):
 def test_estimates_are_unbiased_and_add_up():
     g = population()
     exact = exact_terms(g)
-    draws = RowDraws(1, 0, np.arange(4000))
+    draws = SequenceDraws(1, 0, np.arange(4000))
     which = (draws.uniform("row", 1)[:, 0] * ROWS).astype(int)
     masks = (draws.uniform("mask", 3) * OUTCOMES).astype(int)
     found = decompose(lambda i, r: (torch.from_numpy(g[which[i], masks[i, r]]), float(which[i])), range(4000), 3, 40)
@@ -54,7 +54,7 @@ def test_estimates_are_unbiased_and_add_up():
 
 def test_data_term_is_zero_for_equal_rows():
     g = population()[:1]
-    masks = (RowDraws(1, 0, np.arange(1000)).uniform("mask", 2) * OUTCOMES).astype(int)
+    masks = (SequenceDraws(1, 0, np.arange(1000)).uniform("mask", 2) * OUTCOMES).astype(int)
     found = decompose(lambda i, r: (torch.from_numpy(g[0, masks[i, r]]), 0.0), range(1000), 2, 20)
     assert abs(found["data"].value) < 2 * found["data"].error and found["mask"].value > 10 * found["mask"].error
 
@@ -94,7 +94,7 @@ def test_proportional_proposal_lowers_the_mask_term():
 
 def test_intervals():
     for freedom in (1, 7, 30, 31, 100):
-        assert student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-3)
+        assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-3)
     values = [1.0, 2.0, 4.0]
     low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
     found = summarise(values)

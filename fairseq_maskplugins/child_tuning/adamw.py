@@ -8,7 +8,7 @@ from ..compat import has_fused_adam
 from ..errors import UsageError
 from . import DEFAULT_RESERVE_P
 from .masks import FixedMask, KeyedMask, grid_share
-from .optim import ChildAdam, Positions
+from .optim import ChildAdam, ParameterOffsets
 from .options import build_masking
 
 
@@ -50,7 +50,7 @@ class ChildTuningAdamW(ChildAdam):
         decay: Optional[str] = None,
     ):
         params = list(params)
-        positions = Positions(params)
+        positions = ParameterOffsets(params)
         masking = build_masking(mode, reserve_p, target, not rescale, decay, eps)
         if (mode == "D") != (masks is not None):
             raise UsageError("masks must be given in mode D, and only there")

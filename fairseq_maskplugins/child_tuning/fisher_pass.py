@@ -17,7 +17,7 @@ from ..checkpoints import read_upgraded_checkpoint, require_checkpoint
 from ..cli import check_outputs, import_user_dir, reporting, split_user_dir
 from ..decoupled_mlm.loading import check_dictionary_size, load_data_sets
 from ..errors import UsageError
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from . import maskfile
 from .fisher import Fisher, add_batch_gradient, covered_names
 
@@ -115,7 +115,7 @@ def _batches(cfg: Any, task: Any, model: Any, max_examples: Optional[int]) -> Li
         batches += [(dataset, [int(i) for i in batch]) for batch in iterator.frozen_batches]
     if max_examples is None:
         return batches
-    order = np.argsort(RowDraws(cfg.common.seed, 0, np.arange(len(batches))).bits("fisher", 1)[:, 0])
+    order = np.argsort(SequenceDraws(cfg.common.seed, 0, np.arange(len(batches))).bits("fisher", 1)[:, 0])
     chosen: List[Batch] = []
     for index in order:
         if max_examples <= 0:

@@ -13,7 +13,7 @@ UPDATE = "child_tuning_update"  # in every parameter group, and so in every chec
 HALVES = (torch.float16, torch.bfloat16)
 
 
-class Positions:
+class ParameterOffsets:
     """Where each parameter begins, in the order in which the optimizer was handed them (parameter groups in order)."""
 
     def __init__(self, params: Iterable[Any]):
@@ -36,7 +36,7 @@ class _ChildOptimizer(torch.optim.Optimizer):
     """What Adam and SGD share. ``setup`` is an attribute of the class, not of the instance: wrappers that build a
     second optimizer of the same class for a part of the parameters (ZeRO) then keep the positions in the whole."""
 
-    setup: Tuple[Positions, Union[KeyedMask, FixedMask], Masking]
+    setup: Tuple[ParameterOffsets, Union[KeyedMask, FixedMask], Masking]
     float_states: Tuple[str, ...]
     momentum: str  # the state that would go on moving what is not selected
     option: str  # its name for fairseq, for messages
@@ -179,7 +179,7 @@ class ChildSGD(_ChildOptimizer):
 def build(
     cls: type,
     params: Iterable[Any],
-    make_mask: Callable[[Positions], Union[KeyedMask, FixedMask]],
+    make_mask: Callable[[ParameterOffsets], Union[KeyedMask, FixedMask]],
     masking: Masking,
     fused: bool = False,
     **options: Any,
@@ -192,6 +192,6 @@ def build(
         options: the optimizer's own.
     """
     params = list(params)
-    positions = Positions(params)
+    positions = ParameterOffsets(params)
     bound = type(cls.__name__, (cls,), {"setup": (positions, make_mask(positions), masking), "fused": fused})
     return bound(params, **options)

@@ -17,7 +17,7 @@ from ..compat import has_fused_adam
 from ..errors import UsageError
 from . import DEFAULT_RESERVE_P, maskfile
 from .masks import FixedMask, KeyedMask, grid_share
-from .optim import ChildAdam, ChildSGD, Positions, build
+from .optim import ChildAdam, ChildSGD, ParameterOffsets, build
 from .options import MODES, build_masking, check_choice, check_share
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ def _refuse_what_cannot_be_right(cfg: Any, params: List[Any]) -> None:
             raise UsageError(f"--{option.replace('_', '-')} can't go with ChildTuning")
 
 
-def _mask_builder(cfg: Any) -> Tuple[float, Callable[[Positions], Any]]:
+def _mask_builder(cfg: Any) -> Tuple[float, Callable[[ParameterOffsets], Any]]:
     """The share that is kept, and what builds the mask once the parameters are known."""
     mode = check_choice("--child-tuning-mode", cfg.child_tuning_mode, MODES)
     path = cfg.child_tuning_mask
@@ -100,7 +100,7 @@ def _mask_builder(cfg: Any) -> Tuple[float, Callable[[Positions], Any]]:
             "'maskplugins fisher select' makes a mask for another share"
         )
 
-    def fixed(positions: Positions) -> FixedMask:
+    def fixed(positions: ParameterOffsets) -> FixedMask:
         params = positions.params
         flat = len(params) == 1 and params[0].dim() == 1 and len(manifest["parameters"]) > 1
         shapes = None if flat else [p.shape for p in params]  # of a flat fp32 copy only the total size is known

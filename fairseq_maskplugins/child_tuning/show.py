@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import UsageError
 from ..files import replacing
 
-Shares = Dict[Tuple[str, str], Tuple[int, int]]
+KeptCounts = Dict[Tuple[str, str], Tuple[int, int]]
 
 KINDS = (
     ("layer norm", r"layer_?norm"),  # first: there is a self_attn_layer_norm
@@ -28,9 +28,9 @@ def describe(name: str) -> Tuple[str, str]:
     return f"{side}layer {int(layer.group(1))}" if layer else "outside", kind
 
 
-def shares(manifest: Dict[str, Any], tensors: Dict[str, np.ndarray]) -> Shares:
+def shares(manifest: Dict[str, Any], tensors: Dict[str, np.ndarray]) -> KeptCounts:
     """Entries kept and covered, by layer and kind, in the model's order."""
-    table: Shares = {}
+    table: KeptCounts = {}
     for parameter in manifest["parameters"]:
         if parameter["covered"]:
             key = describe(parameter["name"])
@@ -40,7 +40,7 @@ def shares(manifest: Dict[str, Any], tensors: Dict[str, np.ndarray]) -> Shares:
     return table
 
 
-def format_table(table: Shares, manifest: Dict[str, Any]) -> List[str]:
+def format_table(table: KeptCounts, manifest: Dict[str, Any]) -> List[str]:
     """Lines of a table with one row for each layer and kind, and the sum."""
     lines = [f"{'layer':<18}{'kind':<14}{'kept':>12}{'covered':>12}{'share':>9}"]
     rows = [(*key, *value) for key, value in table.items()]
@@ -53,7 +53,7 @@ def format_table(table: Shares, manifest: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def describe_table(table: Shares, manifest: Dict[str, Any]) -> Dict[str, Any]:
+def describe_table(table: KeptCounts, manifest: Dict[str, Any]) -> Dict[str, Any]:
     """What :func:`format_table` shows, as plain values."""
     return {
         "reserve_p": manifest["reserve_p"],
@@ -67,7 +67,7 @@ def describe_table(table: Shares, manifest: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def plot(table: Shares, manifest: Dict[str, Any], path: str) -> None:
+def plot(table: KeptCounts, manifest: Dict[str, Any], path: str) -> None:
     """Write a PNG: the kept share of each layer, a line for each kind."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq turns everybody's debugging on
     try:

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import torch
 
 from ..errors import CheckpointError, UsageError
-from .correct import Shares, correct, read_shares
+from .correct import ReplacementRates, correct, read_shares
 
 RECORD = "correct_embeddings"
 EMBEDDING = "embed_tokens.weight"
@@ -45,11 +45,11 @@ def _last_update(state: Dict[str, Any]) -> Optional[int]:
     return found if type(found) is int and found >= 0 else None
 
 
-def shares_of(state: Dict[str, Any]) -> Optional[Shares]:
+def shares_of(state: Dict[str, Any]) -> Optional[ReplacementRates]:
     """The rates of pretraining at the checkpoint's update number; None where it does not say."""
     update, max_update = _last_update(state), option_of(state, "optimization", "max_update")
 
-    def read(number: int) -> Optional[Shares]:
+    def read(number: int) -> Optional[ReplacementRates]:
         return read_shares(lambda name: option_of(state, "task", name), number, max_update)
 
     advice = "give --mask-prob, --random-token-prob and --leave-unmasked-prob"
@@ -89,7 +89,7 @@ def choose_rows(total: int, mask: int, pad: int = 1, include_specials: bool = Fa
 
 
 def correct_checkpoint(
-    state: Dict[str, Any], shares: Shares, mask: int, rows: torch.Tensor, pad: int = 1, head: str = "follow"
+    state: Dict[str, Any], shares: ReplacementRates, mask: int, rows: torch.Tensor, pad: int = 1, head: str = "follow"
 ) -> Report:
     """Correct a checkpoint in place.
 

@@ -11,7 +11,7 @@ from ..decoupled_mlm.rates import build_schedule
 from ..errors import UsageError
 
 
-class Shares(NamedTuple):
+class ReplacementRates(NamedTuple):
     """How pretraining replaced tokens.
 
     Attributes:
@@ -29,7 +29,7 @@ class Shares(NamedTuple):
         """Share of the selected tokens that became ``<mask>``."""
         return 1.0 - self.random - self.same
 
-    def check(self) -> "Shares":
+    def check(self) -> "ReplacementRates":
         """Return itself, or raise :class:`~fairseq_maskplugins.errors.UsageError` for a share outside its interval."""
         names = ("--mask-prob", "--random-token-prob", "--leave-unmasked-prob")
         for name, value in zip(names, self):
@@ -42,7 +42,7 @@ class Shares(NamedTuple):
         return self
 
 
-def correct(weight: torch.Tensor, mask: int, shares: Shares, rows: torch.Tensor) -> torch.Tensor:
+def correct(weight: torch.Tensor, mask: int, shares: ReplacementRates, rows: torch.Tensor) -> torch.Tensor:
     """``E[i] <- (1 - m) E[i] + m (p_mask E[mask] + p_same E[i] + p_random mean(E))`` for the chosen rows, as a new tensor.
 
     Args:
@@ -59,7 +59,7 @@ def correct(weight: torch.Tensor, mask: int, shares: Shares, rows: torch.Tensor)
     return torch.where(rows.unsqueeze(1), corrected.to(weight.dtype), weight)
 
 
-def read_shares(option: Callable[[str], Any], update: int, max_update: Optional[float] = None) -> Optional[Shares]:
+def read_shares(option: Callable[[str], Any], update: int, max_update: Optional[float] = None) -> Optional[ReplacementRates]:
     """Read the rates from a checkpoint's options (``option(name)``) at an update; None if there are none. ``decoupled_mlm`` and
     fairseq's ``masked_lm`` are understood. ``max_update`` is the schedule's end, unless the task has its own."""
     if option("mask_prob") is None:
@@ -67,6 +67,6 @@ def read_shares(option: Callable[[str], Any], update: int, max_update: Optional[
     names = ("mask_prob", "corruption_rate", "prediction_rate")
     rates = [option(name) for name in names] + [option(f"{name}_final") for name in names]
     schedule = build_schedule(*rates, max_update=int(option("max_update") or max_update or 0))
-    return Shares(
+    return ReplacementRates(
         schedule.at(update).corruption, float(option("random_token_prob") or 0.0), float(option("leave_unmasked_prob") or 0.0)
     )

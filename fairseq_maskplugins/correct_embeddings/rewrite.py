@@ -11,7 +11,7 @@ from ..compat import load_dictionary
 from ..errors import CheckpointError, UsageError, one_line
 from ..files import replacing
 from .checkpoint import choose_rows, correct_checkpoint, find_embedding, option_of, shares_of
-from .correct import Shares
+from .correct import ReplacementRates
 
 
 def rewrite(args: argparse.Namespace, report: Dict[str, Any]) -> None:
@@ -55,17 +55,17 @@ def _correct(state: Any, args: argparse.Namespace, report: Dict[str, Any]) -> li
     return lines
 
 
-def _choose_shares(state: Any, args: argparse.Namespace) -> Tuple[Shares, str]:
+def _choose_shares(state: Any, args: argparse.Namespace) -> Tuple[ReplacementRates, str]:
     given = (args.mask_prob, args.random_token_prob, args.leave_unmasked_prob)
     read = None if None not in given else shares_of(state)
     task = option_of(state, "task", "_name") or option_of(state, "task", "task")
     if read is None and args.mask_prob is None:
         raise CheckpointError(f"its task, {task}, records no masking rates: give --mask-prob")
-    values = [new if new is not None else old for new, old in zip(given, read or Shares(0.0))]
+    values = [new if new is not None else old for new, old in zip(given, read or ReplacementRates(0.0))]
     source = f"of --task {task} in the checkpoint" if read is not None else "from the command line"
     if read is not None and any(value is not None for value in given):
         source += ", overridden from the command line"
-    return Shares(*values).check(), source
+    return ReplacementRates(*values).check(), source
 
 
 def _find_mask(state: Any, args: argparse.Namespace, total: int) -> Tuple[int, str]:

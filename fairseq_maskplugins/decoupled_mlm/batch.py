@@ -7,7 +7,7 @@ import torch
 
 from ..errors import UsageError
 from ..maskers.base import Masker
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from .plan import Planner
 from .rates import Rates
 from .sample import PLAN_KEY, mask_sample
@@ -63,7 +63,7 @@ def mask_batch(
     if tokens.dim() != 2 or len(ids) != len(tokens):
         raise UsageError(f"tokens must be [B, T] and ids [B], got {list(tokens.shape)} and {len(ids)} ids")
     planner = Planner(masker, budget, random_token_prob, leave_unmasked_prob)
-    plan = planner.draw(tokens.cpu().numpy(), RowDraws(seed, epoch, np.asarray(ids, dtype=np.int64)))
+    plan = planner.draw(tokens.cpu().numpy(), SequenceDraws(seed, epoch, np.asarray(ids, dtype=np.int64)))
     sample = {
         "id": torch.arange(len(tokens), device=tokens.device),
         "net_input": {"src_tokens": tokens},

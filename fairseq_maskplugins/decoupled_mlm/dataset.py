@@ -9,7 +9,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from ..compat import complete_batches
 from ..errors import UsageError
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from .blocks import TokenStream, pad_rows
 from .plan import Planner
 from .sample import PLAN_KEY
@@ -138,7 +138,7 @@ class MaskPlanDataset(FairseqDataset):
         ids = np.array([index for index, _ in items], dtype=np.int64)
         tokens = pad_rows([row for _, row in items], vocabulary.pad, vocabulary.bos)
         self.check_tokens(tokens, ids)
-        plan = self.planner.draw(tokens, RowDraws(self.seed, self.epoch, ids))
+        plan = self.planner.draw(tokens, SequenceDraws(self.seed, self.epoch, ids))
         lengths = torch.tensor([len(row) + 1 for _, row in items], dtype=torch.int64)
         return {
             "id": torch.from_numpy(ids),

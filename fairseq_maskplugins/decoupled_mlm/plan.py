@@ -18,7 +18,7 @@ import torch
 
 from ..maskers.base import Masker
 from ..maskers.runs import merge_units, starts_after_gap
-from ..rng import RowDraws, to_uniform
+from ..rng import SequenceDraws, to_uniform
 from .ranking import KIND_BITS, Ranked, rank_tokens, rank_units
 from .rates import Rates
 
@@ -64,7 +64,7 @@ class Planner:
         self.random_token_prob, self.leave_unmasked_prob = random_token_prob, leave_unmasked_prob
         self.run_length, self.run_stdev = run_length, run_stdev
 
-    def find_units(self, tokens: np.ndarray, draws: RowDraws) -> Tuple[np.ndarray, np.ndarray]:
+    def find_units(self, tokens: np.ndarray, draws: SequenceDraws) -> Tuple[np.ndarray, np.ndarray]:
         """Find where units begin, and which tokens are in units. *Shape:* ``[B, T]`` to two bool ``[B, T]``."""
         maskable = self.vocabulary.maskable[tokens]
         starts = self.masker.begin_units(tokens, maskable, draws)
@@ -74,7 +74,7 @@ class Planner:
             starts = merge_units(starts, maskable, self.run_length, self.run_stdev, draws)
         return starts, maskable
 
-    def draw(self, tokens: np.ndarray, draws: RowDraws) -> Plan:
+    def draw(self, tokens: np.ndarray, draws: SequenceDraws) -> Plan:
         """Draw the plan of a batch padded on the right. *Shape:* int64 ``[B, T]``, ``T`` at most 2^24."""
         starts, maskable = self.find_units(tokens, draws)
         single = starts is maskable or np.array_equal(starts, maskable)
@@ -90,7 +90,7 @@ class Planner:
         count = np.count_nonzero(maskable, axis=1).astype(np.float64)
         return Plan(depth, count, self._replace(tokens, ranked, draws))
 
-    def _replace(self, tokens: np.ndarray, ranked: Ranked, draws: RowDraws) -> Optional[np.ndarray]:
+    def _replace(self, tokens: np.ndarray, ranked: Ranked, draws: SequenceDraws) -> Optional[np.ndarray]:
         p_random, p_same = self.random_token_prob, self.leave_unmasked_prob
         if p_random + p_same == 0:
             return None

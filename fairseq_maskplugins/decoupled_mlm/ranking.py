@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from ..rng import GOLDEN, RowDraws, mix, to_uniform
+from ..rng import GOLDEN, SequenceDraws, mix, to_uniform
 
 RANK_BITS, KIND_BITS = 32, 24
 _RANK = np.uint64(((1 << RANK_BITS) - 1) << (64 - RANK_BITS))
@@ -51,7 +51,7 @@ class Ranked(NamedTuple):
         return values if self.segment is None else np.take(values, self.segment)
 
 
-def rank_tokens(maskable: np.ndarray, draws: RowDraws) -> Ranked:
+def rank_tokens(maskable: np.ndarray, draws: SequenceDraws) -> Ranked:
     """Rank single tokens. *Shape:* ``[B, T]``."""
     rows, width = maskable.shape
     draw = draws.bits("unit", width)
@@ -69,7 +69,7 @@ def rank_tokens(maskable: np.ndarray, draws: RowDraws) -> Ranked:
     return Ranked(begin, draw.ravel(), maskable.ravel())
 
 
-def rank_units(starts: np.ndarray, maskable: np.ndarray, draws: RowDraws) -> Ranked:
+def rank_units(starts: np.ndarray, maskable: np.ndarray, draws: SequenceDraws) -> Ranked:
     """Rank units of any lengths. *Shape:* bool ``[B, T]``; ``starts`` also holds the starts after gaps."""
     rows, width = starts.shape
     boundary = (starts | ~maskable).ravel()

@@ -2,7 +2,7 @@
 
 from .base import MASKERS, Masker, MaskerConfig, build_masker, make_masker, register_masker
 from .pmi import PMIConfig, PMIMasker
-from .span import SpanConfig, SpanMasker, span_law
+from .span import SpanConfig, SpanMasker, span_length_distribution
 from .uniform import UniformMasker
 from .whole_word import WholeWordMasker
 
@@ -19,5 +19,5 @@ __all__ = [
     "build_masker",
     "make_masker",
     "register_masker",
-    "span_law",
+    "span_length_distribution",
 ]

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Type
 import numpy as np
 
 from ..errors import UsageError
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from ..vocabulary import Vocabulary
 
 
@@ -36,7 +36,7 @@ class Masker:
     def __init__(self, config: MaskerConfig, vocabulary: Vocabulary):
         self.config, self.vocabulary = config, vocabulary
 
-    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: RowDraws) -> np.ndarray:
+    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: SequenceDraws) -> np.ndarray:
         """Say where units begin.
 
         Args:

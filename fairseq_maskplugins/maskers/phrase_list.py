@@ -8,7 +8,7 @@ from typing import Iterator, List, Tuple
 
 from ..errors import UsageError
 
-LONGEST = 32
+MAX_WORDS = 32
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -67,8 +67,8 @@ def _find_problem(phrase: str, rest: List[str]) -> str:
     words = len(phrase.split())
     if words == 0:
         return "has no phrase"
-    if words > LONGEST:
-        return f"has a phrase of {words} words, at most {LONGEST} are allowed: {phrase[:40]!r}..."
+    if words > MAX_WORDS:
+        return f"has a phrase of {words} words, at most {MAX_WORDS} are allowed: {phrase[:40]!r}..."
     if len(rest) > 2:
         return f"has {len(rest) + 1} fields, expected a phrase, and maybe a score and a count"
     for name, kind, field in zip(("score", "count"), (float, int), rest):

@@ -6,7 +6,7 @@ from typing import Dict, Optional, Tuple
 import numpy as np
 
 from ..errors import UsageError
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from ..vocabulary import Vocabulary
 from .base import Masker, MaskerConfig, register_masker, require_words
 from .phrase_hash import extend, fold, hash_bytes, is_partial, mix_word, powers
@@ -14,7 +14,7 @@ from .pmi_vocab import load_phrases
 from .runs import starts_after_gap
 
 UNITS = ("word", "token")
-MOST_PARTS = 8  # pieces of a run of cut characters that is looked at
+MAX_PARTS = 8  # pieces of a run of cut characters that is looked at
 
 
 @dataclass
@@ -77,7 +77,7 @@ class PMIMasker(Masker):
         self.longest = self.phrases.lengths[-1]
         self.powers = powers(256)
 
-    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: RowDraws) -> np.ndarray:
+    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: SequenceDraws) -> np.ndarray:
         starts = starts_after_gap(self.find_begins(tokens), maskable)
         words = self.split_punctuation(tokens, starts, maskable)
         place = np.flatnonzero(words)  # where words begin, in the flattened batch
@@ -131,7 +131,7 @@ class PMIMasker(Masker):
         first = np.flatnonzero(partial & ~(np.append(False, partial[:-1]) & ~starts.ravel()))
         after = np.flatnonzero(~partial | starts.ravel())
         end = np.append(after, len(flat))[np.searchsorted(after, first, side="right")]
-        asked = (end - first >= 2) & (end - first <= MOST_PARTS)
+        asked = (end - first >= 2) & (end - first <= MAX_PARTS)
         for begin, stop in zip(first[asked].tolist(), end[asked].tolist()):
             ids = tuple(flat[begin:stop].tolist())
             if ids not in self._cut_marks:
@@ -173,7 +173,7 @@ class PMIMasker(Masker):
         return mix_word(np.add.reduceat(parts, place))
 
     def _settle_overlaps(
-        self, first: np.ndarray, end: np.ndarray, place: np.ndarray, width: int, draws: RowDraws
+        self, first: np.ndarray, end: np.ndarray, place: np.ndarray, width: int, draws: SequenceDraws
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Choose among phrases that overlap. *Shape:* first and end ``[M]`` to fewer, increasing."""
         clash = first[1:] < end[:-1]

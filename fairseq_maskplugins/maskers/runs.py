@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 
-LONGEST = 1 << 52  # a longer run is this long; whole numbers up to here are exact in float64
+MAX_LENGTH = 1 << 52  # a longer run is this long; whole numbers up to here are exact in float64
 
 
 def starts_after_gap(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
@@ -39,7 +39,7 @@ def group_atoms(atoms: np.ndarray, maskable: np.ndarray, ends_at: np.ndarray) ->
     return starts_after_gap(runs, maskable)
 
 
-def merge_units(atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: float, draws: RowDraws) -> np.ndarray:
+def merge_units(atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: float, draws: SequenceDraws) -> np.ndarray:
     """Merge units as fairseq's options ``--mask-multiple-length`` and ``--mask-stdev`` ask.
 
     fairseq draws starts and extends each of them, so runs overlap and the rate falls short. Here runs tile the sequence and the
@@ -51,14 +51,14 @@ def merge_units(atoms: np.ndarray, maskable: np.ndarray, length: int, stdev: flo
         stdev: standard deviation of the (normal, rounded, at least 1) lengths.
     """
     width = atoms.shape[1]
-    length, stdev = min(length, LONGEST), min(stdev, LONGEST)
+    length, stdev = min(length, MAX_LENGTH), min(stdev, MAX_LENGTH)
     if stdev == 0:
         lengths = np.full(atoms.shape, length, dtype=np.float64)
     else:
         # Box-Muller: two uniforms make a normal; 1 - u keeps the logarithm finite
         radius = np.sqrt(-2.0 * np.log(1.0 - draws.uniform("run-radius", width)))
         normal = radius * np.cos(2.0 * np.pi * draws.uniform("run-angle", width))
-        lengths = np.clip(np.rint(length + stdev * normal), 1, LONGEST)
+        lengths = np.clip(np.rint(length + stdev * normal), 1, MAX_LENGTH)
     lengths[:, :1] -= np.floor(draws.uniform("run-offset", 1) * lengths[:, :1])
     # lengths past the row's end are all the same; the bound keeps sums far from overflow
     return group_atoms(atoms, maskable, np.cumsum(np.minimum(lengths, width), axis=1).astype(np.int64))

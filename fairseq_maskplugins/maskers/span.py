@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import UsageError
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from ..vocabulary import Vocabulary
 from .base import Masker, MaskerConfig, register_masker, require_words
 from .runs import group_atoms, starts_after_gap
 
-LONGEST = 4096
+MAX_LENGTH = 4096
 
 
 @dataclass
@@ -23,14 +23,14 @@ class SpanConfig(MaskerConfig):
         },
     )
     span_max_length: int = field(
-        default=10, metadata={"help": f"--masker span: the longest span, in units of --span-unit, 1 to {LONGEST}"}
+        default=10, metadata={"help": f"--masker span: the longest span, in units of --span-unit, 1 to {MAX_LENGTH}"}
     )
     span_unit: str = field(
         default="word", metadata={"help": "--masker span: what spans are counted in, word (needs --bpe) or token"}
     )
 
 
-def span_law(p: float, longest: int) -> np.ndarray:
+def span_length_distribution(p: float, longest: int) -> np.ndarray:
     """Probabilities ``[longest]`` of the lengths 1 to ``longest``: ``(1 - p)^(l - 1)``, truncated and renormalised.
 
     ``p`` in [0, 1]: 0 is uniform, 1 is length 1. At p = 0.2 and longest = 10 the mean is 3.80.
@@ -39,7 +39,7 @@ def span_law(p: float, longest: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-def first_run_law(law: np.ndarray) -> np.ndarray:
+def first_run_distribution(law: np.ndarray) -> np.ndarray:
     """Probabilities of the number of atoms that a row's first run still has in the row, ``P(L >= r) / E[L]``.
 
     Runs tile a line without end; the row is a window on it, at a place that does not depend on the runs. The run that the
@@ -78,8 +78,9 @@ class _Sampler:
 class SpanMasker(Masker):
     """A unit is a span of neighbouring words (or tokens); spans tile the sequence.
 
-    Their lengths are independent draws of :func:`span_law`; the part of the first span inside the sequence follows
-    :func:`first_run_law`; the sequence's end and every special token cut a span short. The rate is exact, in one pass.
+    Their lengths are independent draws of :func:`span_length_distribution`; the part of the first span inside the sequence
+    follows :func:`first_run_distribution`; the sequence's end and every special token cut a span short. The rate is exact,
+    in one pass.
 
     SpanBERT draws a start and a length until 15% are masked: there spans may overlap (some are redrawn, short ones are
     favoured), starts are uniform over tokens and moved to the word's start (long words are favoured), and the number masked is
@@ -94,23 +95,23 @@ class SpanMasker(Masker):
         p, longest, unit = config.span_geometric_p, config.span_max_length, config.span_unit
         if not 0.0 <= p <= 1.0:
             raise UsageError(f"--span-geometric-p must lie in [0, 1], got {p:g}")
-        if not 1 <= longest <= LONGEST:
-            raise UsageError(f"--span-max-length must lie in [1, {LONGEST}], got {longest}")
+        if not 1 <= longest <= MAX_LENGTH:
+            raise UsageError(f"--span-max-length must lie in [1, {MAX_LENGTH}], got {longest}")
         if unit not in ("word", "token"):
             raise UsageError(f"--span-unit must be word or token, got {unit!r}")
         self.word_begins = None
         if unit == "word":
             self.word_begins = require_words(vocabulary, "--masker span with --span-unit word (the other is token)")
-        law = span_law(p, longest)
+        law = span_length_distribution(p, longest)
         self.mean = float(law @ np.arange(1, longest + 1))
-        self.draw_length, self.draw_first = _Sampler(law), _Sampler(first_run_law(law))
+        self.draw_length, self.draw_first = _Sampler(law), _Sampler(first_run_distribution(law))
 
-    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: RowDraws) -> np.ndarray:
+    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: SequenceDraws) -> np.ndarray:
         atoms = starts_after_gap(maskable if self.word_begins is None else self.word_begins[tokens], maskable)
         needed = np.count_nonzero(atoms, axis=1)
         return group_atoms(atoms, maskable, self._draw_ends(needed, tokens.shape[1], draws))
 
-    def _draw_ends(self, needed: np.ndarray, width: int, draws: RowDraws) -> np.ndarray:
+    def _draw_ends(self, needed: np.ndarray, width: int, draws: SequenceDraws) -> np.ndarray:
         """Number of words (or tokens) in the first ``j + 1`` spans, int64 ``[B, R]``, for enough spans to cover each
         sequence's ``needed [B]``. Span ``j`` has the same draw whatever ``R`` is."""
         most = int(needed.max()) if len(needed) else 0

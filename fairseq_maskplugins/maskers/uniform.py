@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from .base import Masker, register_masker
 
 
@@ -13,5 +13,5 @@ class UniformMasker(Masker):
     default_budget = "exact"
     can_merge = True
 
-    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: RowDraws) -> np.ndarray:
+    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: SequenceDraws) -> np.ndarray:
         return maskable

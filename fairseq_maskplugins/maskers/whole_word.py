@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from ..vocabulary import Vocabulary
 from .base import Masker, MaskerConfig, register_masker, require_words
 
@@ -19,5 +19,5 @@ class WholeWordMasker(Masker):
         super().__init__(config, vocabulary)
         self.word_begins = require_words(vocabulary, "--masker whole_word")
 
-    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: RowDraws) -> np.ndarray:
+    def begin_units(self, tokens: np.ndarray, maskable: np.ndarray, draws: SequenceDraws) -> np.ndarray:
         return self.word_begins[tokens]

@@ -7,7 +7,7 @@ import numpy as np
 from ..decoupled_mlm.plan import Planner
 from ..maskers.phrase_hash import cut_punctuation
 from ..maskers.phrase_list import parse_phrases, read_bytes
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from .rows import Word, fold
 from .words import strip_word
 
@@ -82,7 +82,7 @@ def count_masked(
     width = tokens.shape[1]
     ends = np.stack([row * width + first, row * width + end], axis=1).ravel()
     for epoch in range(1, epochs + 1):
-        plan = planner.draw(tokens, RowDraws(seed, epoch, ids))
+        plan = planner.draw(tokens, SequenceDraws(seed, epoch, ids))
         # a phrase is selected whole when its deepest token is; one more place, because an end may be the batch's
         deepest = np.maximum.reduceat(np.append(plan.depth.ravel(), np.inf), ends)[::2]
         for i, rate in enumerate(rates):

@@ -22,7 +22,7 @@ from ..decoupled_mlm.task import DecoupledMLMTask
 from ..errors import UsageError
 from ..files import write_file
 from ..maskers import MASKERS, build_masker
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from .measure import RANDOM, Token, Totals, classify, describe_totals, histogram, run_lengths
 from .page import render_page
 from .proposals import check_dictionary, load_proposer, propose_rows
@@ -34,17 +34,17 @@ EXAMPLE = """examples:
   maskplugins show-masks data-bin --mask-prob 0.4
   maskplugins show-masks data-bin --masker span --bpe sentencepiece --sentencepiece-model sp.model --html masks.html
 """
-BATCH, LONGEST_RUN = 128, 15
+BATCH, MAX_RUN = 128, 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("show-masks")
     own.add_argument("--split", default="valid", help="split of DATA to read (default: valid)")
-    own.add_argument("--rows", type=int, default=5, help="rows to print, 0 or more (default: 5)")
-    own.add_argument("--measure", type=int, default=1000, help="rows to measure, at least 1 (default: 1000)")
+    own.add_argument("--rows", type=int, default=5, help="sequences to print, 0 or more (default: 5)")
+    own.add_argument("--measure", type=int, default=1000, help="sequences to measure, at least 1 (default: 1000)")
     own.add_argument("--epoch", type=int, default=1, help="epoch whose masks are drawn, 1 or more (default: 1)")
     own.add_argument("--update", type=int, default=0, help="update number, for rate schedules (default: 0)")
-    own.add_argument("--html", metavar="FILE", help="also write a page with the rows, the figures and plots")
+    own.add_argument("--html", metavar="FILE", help="also write a page with the sequences, the figures and plots")
     own.add_argument("--checkpoint", metavar="FILE", help="of --criterion mapnet: also show what its proposer would mask")
     add_json_option(own)
     own.add_argument("--seed", type=int, default=1, help="as for fairseq-train (default: 1)")
@@ -102,12 +102,12 @@ def _show(args: argparse.Namespace, report: Dict[str, Any]) -> None:
     for batch in _batches(indices):
         sample = dataset.collater([dataset[int(index)] for index in batch])
         shown = max(0, args.rows - len(rows))
-        rows += _read_batch(task, sample, rates, totals, texts, shown, RowDraws(args.seed, args.epoch, batch))
+        rows += _read_batch(task, sample, rates, totals, texts, shown, SequenceDraws(args.seed, args.epoch, batch))
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     print(f"{render_legend(colour)}\n")
     for index, copies in zip(indices, rows):
         for number, tokens in enumerate(copies):
-            name = f"row {index}" + (f", copy {number + 1} of {len(copies)}" if len(copies) > 1 else "")
+            name = f"sequence {index}" + (f", copy {number + 1} of {len(copies)}" if len(copies) > 1 else "")
             print(f"{name}: {render_row(tokens, colour)}\n")
     print("\n".join(render_totals(totals, rates.corruption, rates.prediction)))
     report.update(data=args.data, split=args.split, masker=task.masker_name, epoch=args.epoch, update=args.update)
@@ -115,7 +115,7 @@ def _show(args: argparse.Namespace, report: Dict[str, Any]) -> None:
     proposals = propose_rows(loaded, task, dataset, indices[: args.rows], texts) if loaded else []
     report["proposals"] = [{"row": index, "words": words} for index, words in zip(indices, proposals)]
     for index, words in zip(indices, proposals):
-        print(f"\nproposal for row {index}, relative to uniform: {render_weights(words)}")
+        print(f"\nproposal for sequence {index}, relative to uniform: {render_weights(words)}")
     if args.html:
         runs, left_out = _compare(task, dataset, indices, rates, args)
         title = f"Masks of {args.data}, {args.split}: --masker {task.masker_name}"
@@ -149,7 +149,7 @@ def _batches(indices: np.ndarray) -> List[np.ndarray]:
 
 
 def _read_batch(
-    task: Any, sample: Dict[str, Any], rates: Rates, totals: Totals, texts: List[str], shown: int, draws: RowDraws
+    task: Any, sample: Dict[str, Any], rates: Rates, totals: Totals, texts: List[str], shown: int, draws: SequenceDraws
 ) -> List[List[List[Token]]]:
     """Count a batch, and give its first rows as copies of tokens."""
     plan = sample[PLAN_KEY]
@@ -192,11 +192,11 @@ def _compare(
         found = []
         for batch in _batches(indices):
             tokens = dataset.collater([dataset[int(index)] for index in batch])["net_input"]["src_tokens"].numpy()
-            plan = planner.draw(tokens, RowDraws(args.seed, args.epoch, batch))
+            plan = planner.draw(tokens, SequenceDraws(args.seed, args.epoch, batch))
             one = Rates(rates.corruption, rates.corruption)
             corrupted = select(torch.from_numpy(plan.depth), torch.from_numpy(plan.count), one)[0][:, 0]
             found.append(run_lengths(corrupted.numpy()))
-        counts = histogram(np.concatenate(found), LONGEST_RUN)
+        counts = histogram(np.concatenate(found), MAX_RUN)
         runs[name] = (counts / max(1, counts.sum())).tolist()
     return runs, left_out
 

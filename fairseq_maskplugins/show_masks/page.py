@@ -63,8 +63,8 @@ def render_table(totals: Totals, corruption: float, prediction: float) -> str:
     parts = ", ".join(f"{name} {100 * share:.2f}%" for name, share in shares.items())
     return (
         "<table><tr><th></th><th>asked for</th><th>selected</th><th>logged: without tokens left the same</th></tr>"
-        f"{body}</table><p>{totals.rows} rows with {totals.maskable} tokens in units, {totals.copies} "
-        f"{'copy' if totals.copies == 1 else 'copies'} of each row. Of the tokens: {parts}.</p>"
+        f"{body}</table><p>{totals.rows} sequences with {totals.maskable} tokens in units, {totals.copies} "
+        f"{'copy' if totals.copies == 1 else 'copies'} of each sequence. Of the tokens: {parts}.</p>"
     )
 
 
@@ -73,7 +73,7 @@ def plot_rate(totals: Totals, corruption: float) -> str:
     rates = totals.rate_at()
     known = [rate for rate in rates if rate is not None]
     top = min(1.0, 1.25 * max([*known, corruption]))
-    plot = Plot("rate by position", "position in the row", "share selected", (0, max(len(rates) - 1, 1)), (0.0, top))
+    plot = Plot("rate by position", "position in the sequence", "share selected", (0, max(len(rates) - 1, 1)), (0.0, top))
     plot.line("measured", list(enumerate(rates)), COLOURS[0])
     plot.line("asked for", [(0, corruption), (max(len(rates) - 1, 1), corruption)], COLOURS[1], dash=True)
     return plot.render()

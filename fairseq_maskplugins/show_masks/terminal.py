@@ -57,7 +57,7 @@ def render_totals(totals: Totals, corruption: float, prediction: float) -> List[
     """Measured rates beside those asked for, and the histogram of unit lengths."""
     found = describe_totals(totals, corruption, prediction)
     lines = [
-        f"{totals.rows} rows, {totals.maskable} tokens in units, {totals.copies} "
+        f"{totals.rows} sequences, {totals.maskable} tokens in units, {totals.copies} "
         f"{'copy' if totals.copies == 1 else 'copies'} of each row",
         *(
             f"{name} rate  asked {rate['asked']:.4f}  selected {rate['selected']:.4f}  logged (without same) {rate['logged']:.4f}"

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..files import write_file
 from ..mapnet.proposal import draw_pair
 from ..maskers import build_masker
-from ..rng import RowDraws
+from ..rng import SequenceDraws
 from .moments import decompose
 from .report import Line, render_plot, render_table
 
@@ -75,7 +75,7 @@ def _choose_rows(args: argparse.Namespace, datasets: List[Any], longest: int) ->
     if total < args.rows:
         where = args.split + ("" if total == sum(map(len, datasets)) else " that the model takes")
         raise UsageError(f"--rows must be at most the rows of {where}, {total}, got {args.rows}")
-    keys = [RowDraws(args.seed, number, rows).bits("variance", 1)[:, 0] for number, rows in enumerate(taken)]
+    keys = [SequenceDraws(args.seed, number, rows).bits("variance", 1)[:, 0] for number, rows in enumerate(taken)]
     sources = np.repeat(np.arange(len(datasets)), [len(rows) for rows in taken])
     order, places = np.argsort(np.concatenate(keys))[: args.rows], np.concatenate(taken)
     return [(datasets[sources[i]], int(places[i])) for i in order]
@@ -107,7 +107,7 @@ def _planner(name: str, task: Any) -> Planner:
 def _plan(planner: Planner, sample: Dict[str, Any], seed: int, r: int) -> Dict[str, Optional[torch.Tensor]]:
     """Plan number ``r`` of a row, what its tokens are replaced by included."""
     tokens = sample["net_input"]["src_tokens"]
-    plan = planner.draw(tokens.cpu().numpy(), RowDraws(seed, r + 1, sample["id"].cpu().numpy()))
+    plan = planner.draw(tokens.cpu().numpy(), SequenceDraws(seed, r + 1, sample["id"].cpu().numpy()))
     return {k: None if v is None else torch.from_numpy(v).to(tokens.device) for k, v in plan._asdict().items()}
 
 

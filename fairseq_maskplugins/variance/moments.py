@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} ± {self.error:.2g}"
 
 
-class Spread:
+class RunningVariance:
     """Running mean of vectors, and the sum of their squared distances from it.
 
     By Welford's recurrence: the difference of two large sums would drown a small spread in their rounding. Vectors that
@@ -65,12 +65,16 @@ class Group:
     """
 
     def __init__(self, masks: int):
-        self.masks, self.rows, self.first = (masks, Spread(), Spread())  # of the rows' mean gradients, and of the first mask's
+        self.masks, self.rows, self.first = (
+            masks,
+            RunningVariance(),
+            RunningVariance(),
+        )  # of mean gradients per row, of first masks
         self.within = self.loss = 0.0
 
     def add_row(self, gradients: Callable[[int], Tuple[torch.Tensor, float]]) -> None:
         """Add a row: ``gradients(r)`` gives the gradient ``[P]`` and the loss with mask ``r``."""
-        row = Spread()
+        row = RunningVariance()
         for r in range(self.masks):
             gradient, loss = gradients(r)
             self.loss += loss / self.masks
@@ -128,10 +132,10 @@ def summarise(values: Sequence[float]) -> Estimate:
     count = len(values)
     mean = math.fsum(values) / count
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (count - 1))
-    return Estimate(mean, student(count - 1) * spread / math.sqrt(count))
+    return Estimate(mean, t_quantile(count - 1) * spread / math.sqrt(count))
 
 
-def student(freedom: int) -> float:
+def t_quantile(freedom: int) -> float:
     """Two-sided 95% quantile of Student's t, to three digits."""
     if freedom <= len(_T95):
         return _T95[freedom - 1]

@@ -15,7 +15,7 @@ from fairseq_maskplugins.decoupled_mlm.dictionary import build_vocabulary
 from fairseq_maskplugins.decoupled_mlm.plan import BUDGETS
 from fairseq_maskplugins.decoupled_mlm.rates import Rates
 from fairseq_maskplugins.decoupled_mlm.sample import PLAN_KEY, mask_sample
-from fairseq_maskplugins.rng import RowDraws
+from fairseq_maskplugins.rng import SequenceDraws
 
 LENGTHS = (0, 1, 2, 3, 4096, 30, 1)
 FIVE, MANY = vocabulary_of(5), vocabulary_of(90)
@@ -27,7 +27,7 @@ def phrases(tmp_path_factory):
 
 
 def longest_unit(planner, tokens):
-    starts, maskable = planner.find_units(tokens, RowDraws(1, 1, np.arange(len(tokens))))
+    starts, maskable = planner.find_units(tokens, SequenceDraws(1, 1, np.arange(len(tokens))))
     boundary = np.flatnonzero((starts | ~maskable).ravel())
     return int(np.diff(boundary, append=tokens.size).max())
 
@@ -108,7 +108,7 @@ def test_a_dictionary_of_one_word():
     assert np.array_equal(plan.replacement[vocabulary.maskable[tokens]], tokens[vocabulary.maskable[tokens]])
 
 
-class LargestRank(RowDraws):
+class LargestRank(SequenceDraws):
     """Every unit draws the largest rank there is, as one in 2^32 does."""
 
     def bits(self, stream, length):
@@ -138,7 +138,7 @@ def test_runs_of_any_length(name, length, phrases):
     found = []
     for stdev in (0.0, 1e-12, 1e-300):
         planner = planner_of(name, MANY, phrases, run_length=length, run_stdev=stdev)
-        starts, maskable = planner.find_units(tokens, RowDraws(4, 1, np.arange(len(tokens))))
+        starts, maskable = planner.find_units(tokens, SequenceDraws(4, 1, np.arange(len(tokens))))
         if (length, stdev) == (1, 0.0):
             starts = starts & maskable
         found.append(starts)

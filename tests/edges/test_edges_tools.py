@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fairseq_maskplugins.correct_embeddings.correct import Shares, correct
+from fairseq_maskplugins.correct_embeddings.correct import ReplacementRates as Rates
+from fairseq_maskplugins.correct_embeddings.correct import correct
 from fairseq_maskplugins.variance.moments import decompose
 
 EVERY = torch.ones(50, dtype=torch.bool)
@@ -13,14 +14,14 @@ EVERY = torch.ones(50, dtype=torch.bool)
 def test_everything_was_masked(dtype):
     """With m = 1 and <mask> alone no word was ever seen: every row becomes that of <mask>, to the bit."""
     weight = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
-    assert torch.equal(correct(weight, 49, Shares(1.0), EVERY), weight[49].expand(50, -1))
-    assert torch.equal(correct(weight, 49, Shares(1.0, 0.0, 1.0), EVERY), weight)  # all left the same
-    assert torch.equal(correct(weight, 49, Shares(0.0, 0.5, 0.5), EVERY), weight)
+    assert torch.equal(correct(weight, 49, Rates(1.0), EVERY), weight[49].expand(50, -1))
+    assert torch.equal(correct(weight, 49, Rates(1.0, 0.0, 1.0), EVERY), weight)  # all left the same
+    assert torch.equal(correct(weight, 49, Rates(0.0, 0.5, 0.5), EVERY), weight)
     mean = weight.double().mean(0).to(torch.float32).to(dtype)
-    assert torch.equal(correct(weight, 49, Shares(1.0, 1.0), EVERY), mean.expand(50, -1))
+    assert torch.equal(correct(weight, 49, Rates(1.0, 1.0), EVERY), mean.expand(50, -1))
 
 
-@pytest.mark.parametrize("shares", [Shares(1.0), Shares(1.0, 1.0), Shares(1.0, 0.5, 0.5), Shares(0.5, 1 / 3, 2 / 3)])
+@pytest.mark.parametrize("shares", [Rates(1.0), Rates(1.0, 1.0), Rates(1.0, 0.5, 0.5), Rates(0.5, 1 / 3, 2 / 3)])
 def test_weights_at_the_limit_of_half_precision(shares):
     """Sums of 50 rows of 65504 are far beyond it; means of them are not."""
     limit = torch.finfo(torch.float16).max
